@@ -1,0 +1,237 @@
+"""The data plane's wire: every message between a gateway replica and a worker replica, and nothing else.
+
+One TCP connection per (gateway, worker), `TCP_NODELAY` on both ends. Frames are MessagePack, each preceded by its
+length as an unsigned 32-bit little-endian integer. A worker speaks first (`Challenge`), a gateway answers (`Hello`),
+the worker accepts (`Welcome`) or closes (`Refused`). After that a gateway opens streams (`Generate`) by numbers of
+its own and the worker answers on them until a delta that carries a `finish_reason` for every output, or
+`StreamFailed`, ends the stream.
+
+Flow control: an output's deltas merge. Whoever cannot send or deliver yet (a full socket, a slow client) merges what
+waits for one output into one delta, so that nothing queues without bound and no stream waits for another.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+
+Role = Literal["prefill", "decode"]
+FailureKind = Literal["invalid", "engine", "unavailable", "deadline", "draining"]
+
+
+class TokenLogprob(msgspec.Struct, array_like=True, frozen=True):
+    """One candidate of one position."""
+
+    token_id: int
+    logprob: float
+    rank: int | None
+    decoded: str | None
+
+
+PositionLogprobs = list[TokenLogprob]
+
+
+class LegReport(msgspec.Struct, array_like=True, frozen=True):
+    """What one leg cost, sent with its last delta. Seconds and tokens; `*_blocks` counts KV blocks of the prompt."""
+
+    held_s: float = 0.0  # decode worker waiting for blocks before its engine got the request
+    queued_s: float = 0.0  # inside the engine, before the first step
+    first_token_s: float = 0.0  # from the engine's taking the request to its first token
+    handoff_outcome: str = ""  # "", "ready", "failed", "late"
+    announced_blocks: int = 0
+    present_blocks: int = 0
+    pulled_blocks: int = 0
+    pulled_bytes: int = 0
+    loaded_blocks: int = 0  # taken from the store by the engine
+    recomputed_blocks: int = 0  # announced by prefill but computed again here
+    recompute_reason: str = ""  # "", "late", "failed", "corrupt", "evicted", "full"
+
+
+class Delta(msgspec.Struct, array_like=True, omit_defaults=True):
+    """New tokens of one output of one stream. Text is detokenised in the worker; ids always travel with it."""
+
+    index: int  # which output, for n > 1
+    token_ids: list[int]
+    text: str = ""
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: list[PositionLogprobs] | None = None  # one entry for each token id
+    cumulative_logprob: float | None = None
+    num_cached_tokens: int | None = None  # of the prompt; from the first delta on
+    prompt_logprobs: list[PositionLogprobs | None] | None = None  # with the first delta
+    report: LegReport | None = None  # with the last delta
+
+    def absorb(self, later: "Delta") -> None:
+        """Append `later`, which follows this delta on the same output."""
+        self.token_ids += later.token_ids
+        self.text += later.text
+        if later.logprobs is not None:
+            self.logprobs = (self.logprobs or []) + later.logprobs
+        self.finish_reason = later.finish_reason
+        self.stop_reason = later.stop_reason
+        self.cumulative_logprob = later.cumulative_logprob
+        if self.num_cached_tokens is None:
+            self.num_cached_tokens = later.num_cached_tokens
+        if self.prompt_logprobs is None:
+            self.prompt_logprobs = later.prompt_logprobs
+        self.report = later.report
+
+
+class Handoff(msgspec.Struct, array_like=True, frozen=True):
+    """Names one movement of KV blocks. `source` is the prefill worker's store address; unused on the prefill leg."""
+
+    handoff_id: str
+    source: str = ""
+    deadline_s: float = 0.0
+
+
+class WorkerInfo(msgspec.Struct, array_like=True, frozen=True):
+    """What a worker is; fixed for its life."""
+
+    replica_id: str
+    role: Role
+    node_id: str
+    engine: str  # "vllm" or "simulated"
+    store_address: str
+    kv_fingerprint: str
+    block_size_tokens: int
+    max_model_len: int
+    epoch: str  # names this life of the replica
+
+
+# Worker to gateway
+
+
+class Challenge(msgspec.Struct, frozen=True, tag="challenge"):
+    """First frame. `nonce` is 32 random bytes."""
+
+    protocol: int
+    nonce: bytes
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The gateway is in."""
+
+    worker: WorkerInfo
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The connection closes after this."""
+
+    reason: str
+
+
+class Deltas(msgspec.Struct, frozen=True, tag="deltas"):
+    """New tokens of any number of streams: pairs of stream number and delta."""
+
+    items: list[tuple[int, Delta]]
+
+
+class StreamFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """The stream ended without an answer. `invalid` is the request's fault (400), the others are ours."""
+
+    stream: int
+    kind: FailureKind
+    message: str
+
+
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """How busy a worker is; sent when it changes, at most every 50 ms, and at least every second.
+
+    Every worker's load counts the work of all gateways. `counters` only grow within the worker's epoch; `gauges` are
+    now.
+    """
+
+    running: int
+    waiting: int
+    held: int  # decode requests waiting for blocks
+    queued_prefill_tokens: int
+    kv_usage: float  # 0..1 of the device's blocks
+    healthy: bool
+    draining: bool
+    counters: dict[str, float] = {}
+    gauges: dict[str, float] = {}
+
+
+class KvEvents(msgspec.Struct, frozen=True, tag="kv_events"):
+    """Changes of the blocks on the worker's device, by router key. `snapshot` replaces all that was known before.
+
+    `sequence` grows by one with each frame of a connection and starts at 0 with the snapshot.
+    """
+
+    sequence: int
+    snapshot: bool
+    stored: list[int]
+    removed: list[int]
+
+
+class Pong(msgspec.Struct, frozen=True, tag="pong"):
+    """Answer to `Ping`, with its number."""
+
+    number: int
+
+
+# Gateway to worker
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """Second frame. `proof` is HMAC-SHA256(cluster secret, nonce)."""
+
+    protocol: int
+    gateway: str
+    model_fingerprint: str
+    proof: bytes
+
+
+class Generate(msgspec.Struct, frozen=True, tag="generate"):
+    """Open a stream. `token_ids` are little-endian unsigned 32-bit; `sampling` is vLLM's SamplingParams in
+    MessagePack, whole.
+
+    On the prefill leg, `handoff` names under which id the prompt's blocks are announced. On the decode leg, it says
+    what to wait for; without it the engine gets the request at once.
+    """
+
+    stream: int
+    request_id: str
+    role: Role
+    token_ids: bytes
+    sampling: msgspec.Raw
+    handoff: Handoff | None = None
+    cache_salt: str | None = None
+    lora_name: str | None = None
+    priority: int = 0
+    deadline_s: float = 600.0
+    trace_headers: dict[str, str] | None = None
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """The stream is not wanted any more. Nothing follows on it. Unknown numbers are fine."""
+
+    stream: int
+
+
+class SourceLost(msgspec.Struct, frozen=True, tag="source_lost"):
+    """The prefill leg of this decode stream failed: stop waiting for its blocks, compute."""
+
+    stream: int
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Sent on an idle connection."""
+
+    number: int
+
+
+FromWorker = Challenge | Welcome | Refused | Deltas | StreamFailed | Load | KvEvents | Pong
+FromGateway = Hello | Generate | Abort | SourceLost | Ping
+
+_encoder = msgspec.msgpack.Encoder()
+from_worker: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromWorker)
+from_gateway: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromGateway)
+
+
+def encode(frame: FromWorker | FromGateway) -> bytes:
+    """The frame's MessagePack, with its length in front."""
+    body = _encoder.encode(frame)
+    return len(body).to_bytes(4, "little") + body

@@ -1,0 +1,86 @@
+"""The seam between a worker and whatever computes tokens.
+
+Two implementations: `cluster.engines.vllm_engine.VllmEngine` and `cluster.engines.simulated.engine.SimulatedEngine`;
+one contract suite (`tests/contracts/test_engine.py`) runs over both.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from cluster.dataplane.frames import Delta
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """One leg, as an engine gets it.
+
+    `sampling` is vLLM's SamplingParams in MessagePack. With `handoff_id` the engine announces the prompt's blocks
+    under it and commits them to the node's store as they are finished (a prefill leg; `sampling` then asks for one
+    token).
+    """
+
+    request_id: str
+    token_ids: Sequence[int]
+    sampling: bytes
+    handoff_id: str | None = None
+    cache_salt: str | None = None
+    lora_name: str | None = None
+    priority: int = 0
+    trace_headers: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatistics:
+    """A snapshot. `counters` only grow; names are Prometheus-style without prefix, e.g. `loaded_blocks`."""
+
+    running: int
+    waiting: int
+    queued_prefill_tokens: int
+    kv_usage: float
+    counters: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksChanged:
+    """A change of what the device's prefix cache holds, in the engine's own hashes.
+
+    `stored`: `hashes` with their tokens, a chain that continues `parent` (None: the prompt's start). `removed`:
+    `hashes` are gone. `cleared`: everything is gone.
+    """
+
+    kind: Literal["stored", "removed", "cleared"]
+    hashes: Sequence[bytes] = ()
+    parent: bytes | None = None
+    token_ids: Sequence[int] = ()
+    cache_salt: str | None = None
+    lora_name: str | None = None
+
+
+class Engine(Protocol):
+    """Computes tokens. Built by an async factory that returns when it is ready to serve."""
+
+    def generate(self, request: EngineRequest) -> AsyncIterator[Delta]:
+        """The request's tokens as they are made; the last delta of each output has a `finish_reason`.
+
+        Closing or cancelling the iterator aborts the request and frees its blocks. Raises
+        `cluster.errors.InvalidRequest` for what the engine cannot accept and `cluster.errors.EngineFailed` when it
+        dies.
+        """
+        ...
+
+    def events(self) -> AsyncIterator[Sequence[BlocksChanged]]:
+        """Changes of the device's prefix cache, in order, from now on. One consumer."""
+        ...
+
+    def statistics(self) -> EngineStatistics:
+        """A truthful snapshot, cheap enough to take every 50 ms."""
+        ...
+
+    async def check_health(self) -> None:
+        """Return when the engine can step; raise `cluster.errors.EngineFailed` when it cannot. Has its own
+        deadline.""" ...
+
+    async def close(self) -> None:
+        """End the engine and every process it started."""
+        ...

@@ -1,0 +1,136 @@
+"""What a user writes: the frozen schema of a Baton deployment.
+
+Owns every knob, its default, its unit and its bounds. Refuses unknown keys. Knows nothing of Ray, vLLM or the
+other packages: `cluster.app:build` receives a `BatonConfig` and does all the wiring.
+
+A file is what `serve deploy` and `serve run` take: Ray Serve's own keys outside, a `BatonConfig` under
+`applications[0].args`. `load` reads such a file; every error names the key, what was given and what is allowed.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, JsonValue, SecretStr
+
+PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Frozen(BaseModel):
+    """Base of every section: immutable, and a key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class ModelConfig(Frozen):
+    """Which model is served and under which name."""
+
+    path: str = Field(min_length=1, description="a local folder, a name `baton model` knows, or a hub name")
+    served_name: str | None = Field(None, min_length=1, description="name clients use; default: the path's last part")
+    max_model_len: int | None = Field(None, gt=0, description="tokens of prompt plus output; default: the model's own")
+
+
+class VllmEngineConfig(Frozen):
+    """A real vLLM engine. `args` are vLLM's own engine arguments, by their Python names."""
+
+    kind: Literal["vllm"] = "vllm"
+    args: dict[str, JsonValue] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict, description="environment of the replica before vLLM is imported")
+
+
+class SimulatedEngineConfig(Frozen):
+    """An engine without weights: real blocks and bytes, modelled time. Seconds are divided by `speed`."""
+
+    kind: Literal["simulated"] = "simulated"
+    block_size: int = Field(16, gt=0, description="tokens in a KV block")
+    device_blocks: int = Field(4096, gt=0, description="blocks on the simulated device")
+    kv_bytes_per_token: int = Field(256, ge=4, description="bytes of KV a token takes in a block")
+    max_running: int = Field(64, gt=0, description="requests in one batch")
+    max_batched_tokens: int = Field(2048, gt=0, description="prompt tokens computed in one step")
+    prefill_tokens_per_s: float = Field(8000.0, gt=0)
+    decode_step_s: float = Field(0.010, ge=0, description="fixed part of a step")
+    decode_request_s: float = Field(0.0002, ge=0, description="what each running request adds to a step")
+    speed: float = Field(1.0, gt=0, description="2.0 makes simulated time pass twice as fast")
+
+
+EngineConfig = Annotated[VllmEngineConfig | SimulatedEngineConfig, Field(discriminator="kind")]
+
+
+class PoolConfig(Frozen):
+    """One pool of workers: how many, which engine, what each replica asks of its node."""
+
+    replicas: int = Field(1, ge=0, le=4096)
+    engine: EngineConfig = Field(default_factory=VllmEngineConfig)
+    num_cpus: float = Field(1.0, ge=0)
+    num_gpus: float = Field(0.0, ge=0)
+    resources: dict[str, float] = Field(default_factory=dict, description="custom Ray resources of each replica")
+    label_selector: dict[str, str] = Field(default_factory=dict, description="node labels a replica needs")
+    cores: int | None = Field(None, gt=0, description="CPU cores a replica has to itself (pinned); null: not pinned")
+
+
+class GatewayConfig(Frozen):
+    """The OpenAI-compatible front door."""
+
+    replicas: int = Field(1, gt=0, le=256)
+    num_cpus: float = Field(0.5, ge=0)
+    max_body_bytes: ByteSize = Field(ByteSize(32 * 1024 * 1024), description="a larger body is refused with 413")
+    max_requests_in_flight: int = Field(1024, gt=0, description="more are refused with 429 and Retry-After")
+    max_attempts: int = Field(3, gt=0, le=16, description="replicas tried for one request before it fails")
+    max_ongoing_requests: int = Field(4096, gt=0, description="Ray Serve's own bound per gateway replica")
+    api_args: dict[str, JsonValue] = Field(
+        default_factory=dict, description="vLLM API server arguments, e.g. tool_call_parser, chat_template"
+    )
+
+
+class StoreConfig(Frozen):
+    """The KV store of each node."""
+
+    bytes: ByteSize = Field(ByteSize(1024**3), description="size of a node's arena in shared memory")
+    max_frame_bytes: ByteSize = Field(ByteSize(64 * 1024 * 1024), description="a longer frame closes its connection")
+    max_handoffs: int = Field(65_536, gt=0, description="hand-offs remembered at once; more are refused")
+    handoff_ttl_s: PositiveSeconds = Field(300.0, description="a hand-off nobody collected is dropped after this")
+    streams: int = Field(2, gt=0, le=16, description="TCP connections a store opens to each peer")
+    idle_exit_s: PositiveSeconds = Field(60.0, description="a store that no worker uses ends after this")
+
+
+class RouterConfig(Frozen):
+    """How replicas are chosen."""
+
+    policy: Literal["least_work"] = "least_work"
+    decode_weight: float = Field(0.1, ge=0, description="work of one expected output token, in prompt tokens")
+
+
+class TimeoutConfig(Frozen):
+    """Every wait has one. Seconds."""
+
+    request_s: PositiveSeconds = Field(600.0, description="a request that takes longer fails with 504")
+    handoff_s: PositiveSeconds = Field(
+        60.0, description="how long decode waits for prefill's blocks before it recomputes"
+    )
+    load_s: PositiveSeconds = Field(10.0, description="copying blocks from the store into an engine")
+    connect_s: PositiveSeconds = Field(5.0, description="opening and greeting a data-plane or store connection")
+    ping_s: PositiveSeconds = Field(2.0, description="interval of liveness pings on an idle connection")
+    dead_s: PositiveSeconds = Field(10.0, description="a silent connection is given up after this")
+    step_s: PositiveSeconds = Field(60.0, description="an engine that makes no step for this long is unhealthy")
+    start_s: PositiveSeconds = Field(900.0, description="an engine that is not ready by then has failed to start")
+    drain_s: PositiveSeconds = Field(600.0, description="a replica going away waits this long for its live streams")
+
+
+class SecurityConfig(Frozen):
+    """The cluster secret guards the data plane and the stores."""
+
+    cluster_secret: SecretStr | None = Field(None, description="default: made once per Ray cluster and kept there")
+    listen_host: str | None = Field(
+        None, description="address workers and stores listen on; default: the node's Ray address"
+    )
+
+
+class BatonConfig(Frozen):
+    """A whole deployment: `args:` of the Serve application `cluster.app:build`."""
+
+    model: ModelConfig
+    prefill: PoolConfig = Field(default_factory=PoolConfig)
+    decode: PoolConfig = Field(default_factory=PoolConfig)
+    gateway: GatewayConfig = Field(default_factory=GatewayConfig)
+    store: StoreConfig = Field(default_factory=StoreConfig)
+    router: RouterConfig = Field(default_factory=RouterConfig)
+    timeouts: TimeoutConfig = Field(default_factory=TimeoutConfig)
+    security: SecurityConfig = Field(default_factory=SecurityConfig)

@@ -1,0 +1,250 @@
+"""The local protocol of a node's KV store: the messages between the store and the processes of its node.
+
+Messages are MessagePack maps with a `type`, each preceded by its length as an unsigned 32-bit little-endian integer.
+Bytes of blocks never travel here: the arena is shared memory, handed over once as a file descriptor with `Attached`.
+A closed connection releases everything it held: slots being written, pins, hand-offs it produced.
+
+Order on a connection: server `Challenge`, client `Greet`, server `Welcome` or `Refused`; then requests, each with an
+`id` the reply repeats. `AwaitHandoff` is the only request whose reply may be late, so others may overtake it.
+"""
+
+from typing import Literal
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+
+HandoffOutcome = Literal["ready", "failed", "late"]
+
+
+class Challenge(msgspec.Struct, frozen=True, tag="challenge"):
+    """First message of the server. `nonce` is 32 random bytes."""
+
+    protocol: int
+    nonce: bytes
+
+
+class Greet(msgspec.Struct, frozen=True, tag="greet"):
+    """First message of the client. `proof` is HMAC-SHA256(cluster secret, nonce); `name` is for logs."""
+
+    protocol: int
+    fingerprint: str
+    name: str
+    proof: bytes
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The client is in. `epoch` names this life of the store; `address` is where other stores reach it."""
+
+    epoch: str
+    address: str
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The connection closes after this."""
+
+    reason: str
+
+
+# Requests
+
+
+class Attach(msgspec.Struct, frozen=True, tag="attach"):
+    """Map the arena. The first to attach decides the slot size; another size is an error.
+
+    Reply: `Attached`, with the arena's file descriptor as SCM_RIGHTS on the same message.
+    """
+
+    id: int
+    slot_bytes: int
+
+
+class Reserve(msgspec.Struct, frozen=True, tag="reserve"):
+    """Ask for slots to write blocks into. Reply: `Reserved`."""
+
+    id: int
+    keys: list[bytes]
+
+
+class Commit(msgspec.Struct, frozen=True, tag="commit"):
+    """The slots reserved on this connection for these keys hold whole blocks now. Reply: `Done` (count committed)."""
+
+    id: int
+    keys: list[bytes]
+    checksums: list[int]
+
+
+class Abandon(msgspec.Struct, frozen=True, tag="abandon"):
+    """The slots reserved on this connection for these keys will not be written. Reply: `Done`."""
+
+    id: int
+    keys: list[bytes]
+
+
+class Announce(msgspec.Struct, frozen=True, tag="announce"):
+    """A producer names the blocks of a hand-off, in prompt order. Reply: `Done`."""
+
+    id: int
+    handoff_id: str
+    keys: list[bytes]
+
+
+class Conclude(msgspec.Struct, frozen=True, tag="conclude"):
+    """The producer has nothing more to commit for this hand-off: what is missing now will not come. Reply: `Done`."""
+
+    id: int
+    handoff_id: str
+
+
+class AwaitHandoff(msgspec.Struct, frozen=True, tag="await_handoff"):
+    """Wait until a hand-off's blocks are in this store; `source` is the other store's address, or None for this node.
+
+    Its blocks stay pinned for this connection until `Release`. Reply: `HandoffEnded`, at the latest after
+    `deadline_s`.
+    """
+
+    id: int
+    handoff_id: str
+    source: str | None
+    deadline_s: float
+
+
+class Release(msgspec.Struct, frozen=True, tag="release"):
+    """Stop waiting for a hand-off and drop its pins; unknown ids are fine. Reply: `Done`."""
+
+    id: int
+    handoff_id: str
+
+
+class Pin(msgspec.Struct, frozen=True, tag="pin"):
+    """Pin the longest committed prefix of `keys` for reading. Reply: `Pinned`."""
+
+    id: int
+    keys: list[bytes]
+
+
+class Unpin(msgspec.Struct, frozen=True, tag="unpin"):
+    """Drop one pin of each key, held by this connection. Reply: `Done`."""
+
+    id: int
+    keys: list[bytes]
+
+
+class Distrust(msgspec.Struct, frozen=True, tag="distrust"):
+    """These blocks failed their checksum: forget them as soon as nobody reads them. Reply: `Done`."""
+
+    id: int
+    keys: list[bytes]
+
+
+class Statistics(msgspec.Struct, frozen=True, tag="statistics"):
+    """Reply: `StoreStatistics`."""
+
+    id: int
+
+
+Request = (
+    Attach
+    | Reserve
+    | Commit
+    | Abandon
+    | Announce
+    | Conclude
+    | AwaitHandoff
+    | Release
+    | Pin
+    | Unpin
+    | Distrust
+    | Statistics
+)
+
+# Replies
+
+
+class Attached(msgspec.Struct, frozen=True, tag="attached"):
+    """The arena: `slots` slots of `slot_bytes` bytes, back to back from offset 0."""
+
+    id: int
+    slots: int
+    slot_bytes: int
+
+
+class Reserved(msgspec.Struct, frozen=True, tag="reserved"):
+    """For each key, in order: the slot to write, or None when the block is already here, being written, or has no
+    room.
+
+    `full` is the number of keys for which there was no room.
+    """
+
+    id: int
+    slots: list[int | None]
+    full: int
+
+
+class PinnedBlock(msgspec.Struct, frozen=True, array_like=True):
+    """A block that may be read until it is unpinned."""
+
+    slot: int
+    checksum: int
+
+
+class Pinned(msgspec.Struct, frozen=True, tag="pinned"):
+    """The pinned prefix: one entry for each of the first `len(blocks)` keys asked for."""
+
+    id: int
+    blocks: list[PinnedBlock]
+
+
+class HandoffEnded(msgspec.Struct, frozen=True, tag="handoff_ended"):
+    """How a wait ended. `present_blocks` of `announced_blocks` can be read now; `pulled_*` came over the network."""
+
+    id: int
+    outcome: HandoffOutcome
+    announced_blocks: int
+    present_blocks: int
+    pulled_blocks: int
+    pulled_bytes: int
+    waited_s: float
+    reason: str = ""
+
+
+class StoreStatistics(msgspec.Struct, frozen=True, tag="store_statistics"):
+    """A truthful snapshot. Slots by state sum to the arena's slots; counters only grow within one epoch."""
+
+    id: int
+    epoch: str
+    slots: int
+    slot_bytes: int
+    free_slots: int
+    writing_slots: int
+    committed_slots: int
+    pinned_slots: int
+    pins: int
+    handoffs: int
+    connections: int
+    committed_blocks: int
+    evicted_blocks: int
+    distrusted_blocks: int
+    pulled_blocks: int
+    pulled_bytes: int
+    pushed_blocks: int
+    pushed_bytes: int
+    failed_handoffs: int
+    late_handoffs: int
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The request was carried out for `count` of its items."""
+
+    id: int
+    count: int = 0
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The request was refused; the connection stays open."""
+
+    id: int
+    reason: str
+
+
+Reply = Attached | Reserved | Pinned | HandoffEnded | StoreStatistics | Done | Failed

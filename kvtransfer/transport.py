@@ -1,0 +1,101 @@
+"""The seam between a store and the network: how blocks of a hand-off come from another node's store.
+
+The destination asks for what it lacks and the source pushes each block as it is committed. Implementations:
+`kvtransfer.tcp.TcpTransport` (real), `kvtransfer.loopback.LoopbackTransport` (in one process, for tests). One contract
+suite runs over all of them.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+BlockKey = bytes
+"""A block's content address inside one namespace: the engine's own block hash, 32 bytes."""
+
+
+class HandoffState(Enum):
+    """What became of a hand-off."""
+
+    PENDING = "pending"  # announced or expected, not every block is there
+    READY = "ready"  # every announced block is committed
+    FAILED = "failed"  # the producer is gone or gave up: what is there is all there will be
+    LATE = "late"  # the deadline passed first
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBlock:
+    """A block that may be read. `payload` is a view of the source's arena, valid until the next iteration."""
+
+    key: BlockKey
+    checksum: int
+    payload: memoryview
+
+
+class BlockSource(Protocol):
+    """The source store, as its transport sees it."""
+
+    async def announced(self, handoff_id: str, deadline_s: float) -> Sequence[BlockKey]:
+        """The hand-off's keys in prompt order, as soon as the producer announces them.
+
+        Raises `TimeoutError` after `deadline_s` seconds.
+        """
+        ...
+
+    def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> AsyncIterator[CommittedBlock]:
+        """Each wanted block as it is committed, in order; ends early when the producer failed or a block is gone."""
+        ...
+
+
+class BlockSink(Protocol):
+    """The destination store, as its transport sees it."""
+
+    def missing(self, keys: Sequence[BlockKey]) -> Sequence[BlockKey]:
+        """Which of the announced keys are not here yet, in order. Called once, with the announced keys."""
+        ...
+
+    def reserve(self, key: BlockKey) -> memoryview | None:
+        """A writable slot for the block, or None when there is no room (its bytes are then read and dropped)."""
+        ...
+
+    def commit(self, key: BlockKey, checksum: int) -> None:
+        """The reserved slot now holds the whole block."""
+        ...
+
+    def abandon(self, key: BlockKey) -> None:
+        """The reserved slot will not be filled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """How a pull ended: READY when every missing block arrived, FAILED or LATE when not."""
+
+    state: HandoffState
+    received_blocks: int
+    received_bytes: int
+    reason: str = ""
+
+
+class Transport(Protocol):
+    """Moves blocks between two stores."""
+
+    @property
+    def address(self) -> str:
+        """Where other stores reach this one, e.g. `tcp://10.0.0.7:41233`. Empty before `serve`."""
+        ...
+
+    async def serve(self, source: BlockSource) -> None:
+        """Start answering pulls from `source`'s blocks. Returns when the address is bound."""
+        ...
+
+    async def pull(self, address: str, handoff_id: str, sink: BlockSink, deadline_s: float) -> PullResult:
+        """Bring a hand-off's missing blocks from the store at `address` into `sink`.
+
+        Never raises for a peer's faults.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop serving; pulls under way end as FAILED."""
+        ...
