@@ -78,8 +78,8 @@ class Engine(Protocol):
         ...
 
     async def check_health(self) -> None:
-        """Return when the engine can step; raise `cluster.errors.EngineFailed` when it cannot. Has its own
-        deadline.""" ...
+        """Return when the engine can step; raise `cluster.errors.EngineFailed` when it cannot. Has its own deadline."""
+        ...
 
     async def close(self) -> None:
         """End the engine and every process it started."""
