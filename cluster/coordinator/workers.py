@@ -1,0 +1,77 @@
+"""The seam between the coordinator and the workers: open a stream, read merged deltas, close it.
+
+Real: `cluster.dataplane.pool.WorkerPool` over TCP. Fake: `tests` drive the coordinator with workers in virtual time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.dataplane.frames import Delta, Handoff, Role, WorkerInfo
+from routing.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """A request as the gateway hands it to the coordinator.
+
+    `sampling` is vLLM's SamplingParams in MessagePack, whole. `outputs` is its `n`, `max_tokens` the most tokens one output may
+    have. `may_disaggregate` is False where prefill elsewhere is of no use, e.g. with prompt logprobs.
+    """
+
+    request_id: str
+    token_ids: Sequence[int]
+    sampling: bytes
+    max_tokens: int
+    outputs: int = 1
+    cache_salt: str | None = None
+    lora_name: str | None = None
+    priority: int = 0
+    trace_headers: dict[str, str] | None = None
+    may_disaggregate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One stream to open on one worker. `sampling` of a prefill leg asks for one token."""
+
+    role: Role
+    request: GenerationRequest
+    sampling: bytes
+    handoff: Handoff | None
+    deadline_s: float
+
+
+class Stream(Protocol):
+    """One leg on one worker. Whoever opened it closes it, however it ends."""
+
+    async def next(self) -> Sequence[Delta]:
+        """What has come since the last call, at most one merged delta for each output; waits for at least one.
+
+        Raises `ReplicaLost`, `EngineFailed`, `InvalidRequest`, `DeadlineExceeded` or `NoReplicaReady` (draining).
+        """
+        ...
+
+    def source_lost(self) -> None:
+        """Tell a decode leg that its prefill leg failed."""
+        ...
+
+    def close(self) -> None:
+        """Abort the leg unless it has ended. May be called twice."""
+        ...
+
+
+class Workers(Protocol):
+    """The workers this gateway is connected to."""
+
+    def fleet(self) -> Fleet:
+        """All connected workers as the router sees them, now."""
+        ...
+
+    def info(self, replica_id: str) -> WorkerInfo:
+        """Raises `ReplicaLost` when it is not connected any more."""
+        ...
+
+    def open(self, replica_id: str, leg: Leg) -> Stream:
+        """Start a leg. Returns at once; raises `ReplicaLost` when the worker is not connected any more."""
+        ...
