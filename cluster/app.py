@@ -1,0 +1,71 @@
+"""All the wiring: a `BatonConfig` becomes a Ray Serve application. Read this file first.
+
+    client ──HTTP──▶ Gateway ×g ──frames──▶ PrefillWorker ×p ─┐ blocks, by content
+                        │                                     ▼
+                        └───────frames──▶ DecodeWorker ×d ◀── the node's KV store
+
+Three deployments, sized separately. Serve places, scales, health-checks and restarts their replicas and carries no
+tokens: each gateway holds one connection to each worker (`cluster.dataplane`). The workers of a node share its KV
+store (`cluster.workers.store_actor`), which a worker starts when there is none. `import_path: cluster.app:build`.
+"""
+
+import math
+
+from ray import serve
+
+from cluster.gateway.deployment import Gateway
+from cluster.secret import cluster_secret
+from cluster.workers.deployment import DecodeWorker, PrefillWorker
+from configs.schema import BatonConfig, PoolConfig, TimeoutConfig
+
+APPLICATION = "baton"
+
+
+def build(config: BatonConfig) -> serve.Application:
+    """The application `serve deploy`, `serve run` and `baton serve` start.
+
+    Workers are bound into the gateway, so that Serve starts and ends all of them together.
+    """
+    sealed = with_secret(config)
+    workers = {
+        name: serve.deployment(cls).options(name=name, **worker_options(pool, config.timeouts)).bind(sealed)
+        for name, cls, pool in (
+            ("PrefillWorker", PrefillWorker, config.prefill),
+            ("DecodeWorker", DecodeWorker, config.decode),
+        )
+        if pool.replicas
+    }
+    return serve.deployment(Gateway).options(name="Gateway", **gateway_options(config)).bind(sealed, workers)
+
+
+def with_secret(config: BatonConfig) -> BatonConfig:
+    """The same configuration with the cluster's secret in it, so that every replica gets the same one."""
+    secret = cluster_secret(config.security.cluster_secret)
+    return config.model_copy(update={"security": config.security.model_copy(update={"cluster_secret": secret})})
+
+
+def worker_options(pool: PoolConfig, timeouts: TimeoutConfig) -> dict[str, object]:
+    """What Serve needs to know of a pool. A replica going away waits for its live streams by itself."""
+    actor: dict[str, object] = {"num_cpus": pool.num_cpus, "num_gpus": pool.num_gpus, "resources": dict(pool.resources)}
+    if pool.label_selector:
+        actor["label_selector"] = dict(pool.label_selector)
+    return {
+        "num_replicas": pool.replicas,
+        "ray_actor_options": actor,
+        "max_ongoing_requests": 1024,
+        "graceful_shutdown_timeout_s": timeouts.drain_s,
+        "health_check_period_s": 5.0,
+        "health_check_timeout_s": math.ceil(timeouts.step_s + 10),
+    }
+
+
+def gateway_options(config: BatonConfig) -> dict[str, object]:
+    """What Serve needs to know of the gateways."""
+    return {
+        "num_replicas": config.gateway.replicas,
+        "ray_actor_options": {"num_cpus": config.gateway.num_cpus},
+        "max_ongoing_requests": config.gateway.max_ongoing_requests,
+        "graceful_shutdown_timeout_s": config.timeouts.drain_s,
+        "health_check_period_s": 5.0,
+        "health_check_timeout_s": 30.0,
+    }
