@@ -17,7 +17,9 @@ class EngineRequest:
 
     `sampling` is vLLM's SamplingParams in MessagePack. With `handoff_id` the engine announces the prompt's blocks
     under it and commits them to the node's store as they are finished (a prefill leg; `sampling` then asks for one
-    token).
+    token). On a decode leg `expected_blocks` is how many of the prompt's first blocks prefill announced; those which
+    the engine computes all the same are reported as recomputed, under "corrupt", "failed" (the store was lost while
+    they were read) or, when they could not be found, `missing_reason`: what the hand-off's outcome already told.
     """
 
     request_id: str
@@ -28,6 +30,8 @@ class EngineRequest:
     lora_name: str | None = None
     priority: int = 0
     trace_headers: Mapping[str, str] | None = None
+    expected_blocks: int = 0
+    missing_reason: Literal["late", "failed", "evicted", "full"] = "evicted"
 
 
 @dataclass(frozen=True, slots=True)
