@@ -30,5 +30,30 @@ check: $(READY) ## lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+.peers/dynamo/.ready: tests/benchmarks/dynamo.lock
+.peers/conformance/.ready: tests/conformance/clients.lock
+
+# Each rival and each set of clients lives in an environment of its own; the pins are the prerequisite.
+.peers/%/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
+.PHONY: bench-peers bench-gateway bench-connector conformance
+
+bench-peers: .peers/dynamo/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
+
+bench-gateway: $(READY) ## gateway against vLLM's own app, a Serve stream and Dynamo, over one fake engine (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.gateway $(ARGS)
+
+bench-connector: $(READY) ## decode speed of a real engine with the connector attached and idle against without
+	$(BIN)/python -m tests.benchmarks.connector $(ARGS)
+
+URL ?= http://127.0.0.1:8000
+conformance: $(READY) .peers/conformance/.ready ## run real clients and llm-comply against a running server (URL=http://127.0.0.1:8000)
+	.peers/conformance/bin/python -m tests.conformance.clients --base-url $(URL)
+	.peers/conformance/bin/python -m tests.conformance.comply --base-url $(URL)
+	$(BIN)/python -m tests.conformance.bench_serve --base-url $(URL)
+
 clean: ## remove the environment
 	rm -rf $(VENV)
