@@ -1,0 +1,171 @@
+"""One attempt at a request: both legs, opened at the same time, the lease they hold, and the watch over prefill.
+
+Whatever happens, `release` closes both streams and gives the lease back, at once and once; `close` also awaits the watch.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cluster.coordinator.observer import Observer
+from cluster.coordinator.prefill_leg import prefill_sampling
+from cluster.coordinator.workers import GenerationRequest, Leg, Stream, Workers
+from cluster.dataplane.frames import Handoff, LegReport
+from cluster.errors import BatonError, ReplicaLost
+from routing.ledger import Lease, Ledger
+from routing.router import Decision, RouteRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillEnd:
+    """How a prefill leg ended: well, with its report if it sent one, or lost with an `error`."""
+
+    report: LegReport | None = None
+    error: BatonError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What an attempt is to do. Seconds from now: `deadline_s` for the whole, `handoff_s` for waiting for blocks."""
+
+    request: GenerationRequest
+    handoff_id: str
+    deadline_s: float
+    handoff_s: float
+
+
+class Attempt:
+    """Owns the streams of one attempt. `on_prefill_end` is called at most once, and never after `release`."""
+
+    def __init__(
+        self,
+        workers: Workers,
+        ledger: Ledger,
+        observer: Observer,
+        decision: Decision,
+        lease: Lease,
+        on_prefill_end: Callable[[PrefillEnd], None],
+    ) -> None:
+        self.decision = decision
+        self._workers = workers
+        self._ledger = ledger
+        self._observer = observer
+        self._lease: Lease | None = lease
+        self._on_prefill_end = on_prefill_end
+        self._decode: Stream | None = None
+        self._prefill: Stream | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def decode(self) -> Stream:
+        """The open decode leg."""
+        assert self._decode is not None, "the decode leg is not open"
+        return self._decode
+
+    def open(self, order: Order) -> None:
+        """Send both legs. Raises `ReplicaLost` when decode is gone; a lost prefill is only reported."""
+        source = self._source(order)
+        decode_leg = Leg("decode", order.request, order.request.sampling, source, order.deadline_s)
+        self._decode = self._workers.open(self.decision.decode, decode_leg)
+        self._observer.legs("decode", 1)
+        if source is not None and self.decision.prefill is not None:
+            self._open_prefill(self.decision.prefill, order)
+
+    def prompt_computed(self) -> None:
+        """Give back what the ledger reserved for the prompt."""
+        if self._lease is not None:
+            self._ledger.prefill_done(self._lease)
+
+    def release(self) -> None:
+        """Close both streams and release the lease. May be called twice."""
+        self._close_prefill()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._decode is not None:
+            self._decode.close()
+            self._decode = None
+            self._observer.legs("decode", -1)
+        if self._lease is not None:
+            self._ledger.release(self._lease)
+            self._lease = None
+
+    async def close(self) -> None:
+        """Release, and return when nothing of the attempt runs any more. Raises what broke the watch, if anything."""
+        self.release()
+        watch, self._watch = self._watch, None
+        if watch is None:
+            return
+        await asyncio.wait([watch])
+        if not watch.cancelled() and (error := watch.exception()) is not None:
+            raise error
+
+    def _source(self, order: Order) -> Handoff | None:
+        if self.decision.prefill is None:
+            return None
+        address = self._workers.info(self.decision.prefill).store_address
+        return Handoff(order.handoff_id, address, min(order.handoff_s, order.deadline_s))
+
+    def _open_prefill(self, replica_id: str, order: Order) -> None:
+        leg = Leg(
+            "prefill",
+            replace(order.request, outputs=1, max_tokens=1),
+            prefill_sampling(order.request.sampling),
+            Handoff(order.handoff_id),
+            order.deadline_s,
+        )
+        try:
+            self._prefill = self._workers.open(replica_id, leg)
+        except ReplicaLost as error:
+            self._prefill_ended(PrefillEnd(error=error))
+            return
+        self._observer.legs("prefill", 1)
+        self._watch = asyncio.create_task(self._watch_prefill(self._prefill))
+
+    async def _watch_prefill(self, stream: Stream) -> None:
+        try:
+            end = PrefillEnd(report=await _last_report(stream))
+        except BatonError as error:
+            end = PrefillEnd(error=error)
+        self._prefill_ended(end)
+
+    def _prefill_ended(self, end: PrefillEnd) -> None:
+        self._close_prefill()
+        self.prompt_computed()
+        self._on_prefill_end(end)
+
+    def _close_prefill(self) -> None:
+        if self._prefill is not None:
+            self._prefill.close()
+            self._prefill = None
+            self._observer.legs("prefill", -1)
+
+
+async def _last_report(stream: Stream) -> LegReport | None:
+    """Read a prefill leg to its end: its one token is of no use."""
+    while True:
+        for delta in await stream.next():
+            if delta.finish_reason is not None:
+                return delta.report
+
+
+def can_source(workers: Workers, decision: Decision) -> bool:
+    """Whether the chosen prefill replica is still connected, or none was chosen."""
+    if decision.prefill is None:
+        return True
+    try:
+        workers.info(decision.prefill)
+    except ReplicaLost:
+        return False
+    return True
+
+
+def place(request: GenerationRequest, exclude: frozenset[str]) -> RouteRequest:
+    """The request as the router sees it."""
+    return RouteRequest(
+        request_id=request.request_id,
+        prompt_tokens=len(request.token_ids),
+        max_tokens=request.max_tokens,
+        outputs=request.outputs,
+        may_disaggregate=request.may_disaggregate,
+        exclude=exclude,
+    )

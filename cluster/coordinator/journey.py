@@ -1,0 +1,176 @@
+"""One request on its way through the cluster: attempts, until one answers or the lifecycle says that it is over.
+
+The lifecycle decides; this performs. Before the last deltas are handed out everything is closed and released, so that a
+slow client holds nothing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cluster.coordinator.attempt import Attempt, Order, PrefillEnd, can_source, place
+from cluster.coordinator.lifecycle import Event, Instruction, Lifecycle, State
+from cluster.coordinator.resources import Resources
+from cluster.coordinator.timeline import Timeline
+from cluster.coordinator.workers import GenerationRequest, Stream
+from cluster.dataplane.frames import Delta
+from cluster.errors import BatonError, DeadlineExceeded, InvalidRequest, NoReplicaReady
+from routing.errors import NoCandidate
+
+
+class Journey:
+    """Owns a request's lifecycle and its current attempt. At most one attempt is open at a time."""
+
+    def __init__(self, request: GenerationRequest, resources: Resources) -> None:
+        self._request = request
+        self._with = resources
+        self._lifecycle = Lifecycle(resources.settings.max_attempts)
+        self._timeline = Timeline(request, resources.clock, resources.observer)
+        self._deadline_at = self._timeline.started_at + resources.settings.request_s
+        self._attempt: Attempt | None = None
+        self._exclude: frozenset[str] = frozenset()
+        self._unfinished = set(range(request.outputs))
+
+    @property
+    def state(self) -> State:
+        """Where the request is."""
+        return self._lifecycle.state
+
+    @property
+    def attempts(self) -> int:
+        """Attempts begun so far."""
+        return self._timeline.attempts
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it began."""
+        return self._timeline.age_s
+
+    async def next(self) -> Sequence[Delta]:
+        """The next deltas, from whichever attempt makes them. Raises the `BatonError` the request ends with."""
+        while True:
+            try:
+                if self._attempt is None:
+                    self._begin()
+                deltas = await self._read()
+            except BatonError as error:
+                await self._setback(error)
+            else:
+                await self._account(deltas)
+                return deltas
+
+    async def close(self, event: Event) -> None:
+        """End it if it has not ended by itself; `event` says why. Streams are closed and leases released at once."""
+        if not self._lifecycle.ended:
+            self._lifecycle.on(event)
+            self._over("cancelled" if event is Event.CLIENT_GONE else "broken")
+        await self._end_attempt()
+
+    def _begin(self) -> None:
+        """Route, reserve and send both legs: no other request is looked at in between."""
+        request = place(self._request, self._exclude)
+        try:
+            decision = self._with.router.route(request, self._with.workers.fleet(), self._with.clock(), self._with.rng)
+        except NoCandidate as error:
+            self._lifecycle.on(Event.NO_CANDIDATE)
+            raise NoReplicaReady(str(error)) from error
+        if not can_source(self._with.workers, decision):
+            decision = replace(decision, prefill=None, why=f"{decision.why}, but prefill has just gone")
+        self._lifecycle.on(Event.ROUTED_LOCAL if decision.prefill is None else Event.ROUTED_DISAGGREGATED)
+        self._timeline.routed(decision)
+        self._attempt = Attempt(
+            self._with.workers,
+            self._with.ledger,
+            self._with.observer,
+            decision,
+            self._with.ledger.reserve(decision, request),
+            self._prefill_ended,
+        )
+        self._attempt.open(self._order())
+
+    def _order(self) -> Order:
+        return Order(self._request, self._with.handoff_ids.next(), self._left_s(), self._with.settings.handoff_s)
+
+    def _left_s(self) -> float:
+        return self._deadline_at - self._with.clock()
+
+    async def _read(self) -> Sequence[Delta]:
+        assert self._attempt is not None
+        left_s = self._left_s()
+        if left_s <= 0:
+            raise self._too_late()
+        return await _within(left_s, self._attempt.decode, self._too_late())
+
+    def _too_late(self) -> DeadlineExceeded:
+        return DeadlineExceeded(f"the request took longer than {self._with.settings.request_s:g} s")
+
+    def _prefill_ended(self, end: PrefillEnd) -> None:
+        assert self._attempt is not None
+        if end.error is None:
+            self._lifecycle.on(Event.PREFILL_DONE)
+            self._timeline.prefill_done(end.report)
+            return
+        if end.error.retryable and self._attempt.decision.prefill is not None:
+            self._exclude |= {self._attempt.decision.prefill}
+        if self._lifecycle.on(Event.PREFILL_LOST) is Instruction.TELL_SOURCE_LOST:
+            self._attempt.decode.source_lost()
+
+    async def _account(self, deltas: Sequence[Delta]) -> None:
+        """Note what came; after the last of it nothing stays open."""
+        assert self._attempt is not None
+        if self._lifecycle.state is not State.DECODING:
+            self._lifecycle.on(Event.FIRST_TOKEN)
+            if self._attempt.decision.prefill is None:
+                self._attempt.prompt_computed()
+        self._timeline.deltas(deltas)
+        self._unfinished -= {delta.index for delta in deltas if delta.finish_reason is not None}
+        if not self._unfinished:
+            self._lifecycle.on(Event.FINISHED)
+            self._over("finished")
+            await self._end_attempt()
+
+    async def _setback(self, error: BatonError) -> None:
+        """The attempt failed with `error`: prepare another, or raise it."""
+        step = Instruction.FAIL if self._lifecycle.ended else self._lifecycle.on(_event(error))
+        if step is Instruction.REROUTE and self._attempt is not None:
+            self._exclude |= {self._attempt.decision.decode}
+        if step is Instruction.FAIL:
+            self._over(outcome_of(error))
+        await self._end_attempt()
+        if step is Instruction.FAIL:
+            raise error
+
+    def _over(self, outcome: str) -> None:
+        if self._attempt is not None:
+            self._attempt.release()
+        self._timeline.ended(outcome)
+
+    async def _end_attempt(self) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            await attempt.close()
+
+
+async def _within(limit_s: float, stream: Stream, too_late: DeadlineExceeded) -> Sequence[Delta]:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await stream.next()
+    except TimeoutError:
+        raise too_late from None
+
+
+def _event(error: BatonError) -> Event:
+    """What a decode leg's error means to the lifecycle. A draining replica is as good as a lost one."""
+    match error:
+        case InvalidRequest():
+            return Event.REFUSED
+        case DeadlineExceeded():
+            return Event.DEADLINE
+        case _:
+            return Event.DECODE_LOST
+
+
+def outcome_of(error: BatonError) -> str:
+    """The error's name as metrics spell it, e.g. "replica_lost"."""
+    name = type(error).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")

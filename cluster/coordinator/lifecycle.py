@@ -1,0 +1,136 @@
+"""The lifecycle of one request: a table of states and events, and what each step asks of the coordinator.
+
+    ROUTING     no leg is open
+    PREFILLING  both legs are sent, prefill is not done
+    WAITING     prefill is done, decode has not spoken yet
+    COMPUTING   decode computes the prompt itself (no prefill leg, or it was lost)
+    DECODING    the client has had tokens
+
+Only `Lifecycle.on` changes a state, and only by `TRANSITIONS`; an event that a state does not expect raises `KeyError`.
+A terminal state expects nothing. Drawn in docs/lifecycle.md.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+
+class State(Enum):
+    """Where a request is."""
+
+    ROUTING = "routing"
+    PREFILLING = "prefilling"
+    WAITING = "waiting"
+    COMPUTING = "computing"
+    DECODING = "decoding"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Event(Enum):
+    """What can happen to it."""
+
+    ROUTED_DISAGGREGATED = "routed disaggregated"
+    ROUTED_LOCAL = "routed local"
+    NO_CANDIDATE = "no candidate"
+    PREFILL_DONE = "prefill done"
+    PREFILL_LOST = "prefill lost"
+    FIRST_TOKEN = "first token"
+    FINISHED = "finished"
+    DECODE_LOST = "decode lost"
+    ATTEMPTS_SPENT = "attempts spent"  # decode lost, and no attempt is left
+    REFUSED = "refused"  # the request's own fault
+    DEADLINE = "deadline"
+    CLIENT_GONE = "client gone"
+    BROKEN = "broken"  # a fault of ours that no other event names
+
+
+class Instruction(Enum):
+    """What the coordinator does next."""
+
+    CONTINUE = "continue"  # nothing but what it is doing
+    TELL_SOURCE_LOST = "tell source lost"  # decode must not wait for the prefill leg
+    REROUTE = "reroute"  # close both legs, route again without the replica that failed
+    FINISH = "finish"  # close what is open: the answer is complete
+    FAIL = "fail"  # close both legs and raise the error that came with the event
+    ABORT = "abort"  # close both legs: nobody listens
+
+
+_ALWAYS = {Event.DEADLINE: State.FAILED, Event.CLIENT_GONE: State.CANCELLED, Event.BROKEN: State.FAILED}
+_SILENT = {
+    Event.FIRST_TOKEN: State.DECODING,
+    Event.DECODE_LOST: State.ROUTING,
+    Event.ATTEMPTS_SPENT: State.FAILED,
+    Event.REFUSED: State.FAILED,
+}
+
+TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+    State.ROUTING: {
+        Event.ROUTED_DISAGGREGATED: State.PREFILLING,
+        Event.ROUTED_LOCAL: State.COMPUTING,
+        Event.NO_CANDIDATE: State.FAILED,
+        **_ALWAYS,
+    },
+    State.PREFILLING: {
+        Event.PREFILL_DONE: State.WAITING,
+        Event.PREFILL_LOST: State.COMPUTING,
+        **_SILENT,
+        **_ALWAYS,
+    },
+    State.WAITING: {**_SILENT, **_ALWAYS},
+    State.COMPUTING: {**_SILENT, **_ALWAYS},
+    State.DECODING: {
+        Event.FINISHED: State.FINISHED,
+        Event.PREFILL_DONE: State.DECODING,
+        Event.PREFILL_LOST: State.DECODING,
+        Event.DECODE_LOST: State.FAILED,
+        Event.ATTEMPTS_SPENT: State.FAILED,
+        Event.REFUSED: State.FAILED,
+        **_ALWAYS,
+    },
+    State.FINISHED: {},
+    State.FAILED: {},
+    State.CANCELLED: {},
+}
+
+TERMINAL = frozenset(state for state, exits in TRANSITIONS.items() if not exits)
+_ON_ENTRY = {
+    State.ROUTING: Instruction.REROUTE,
+    State.FINISHED: Instruction.FINISH,
+    State.FAILED: Instruction.FAIL,
+    State.CANCELLED: Instruction.ABORT,
+}
+
+
+def settle(event: Event, budget: int) -> Event:
+    """The event as the table knows it: losing decode with no attempt left is `ATTEMPTS_SPENT`."""
+    return Event.ATTEMPTS_SPENT if event is Event.DECODE_LOST and budget <= 0 else event
+
+
+def instruction(state: State, event: Event, budget: int) -> Instruction:
+    """What `event` in `state` asks for, with `budget` attempts left. Raises `KeyError` for what cannot happen."""
+    reached = TRANSITIONS[state][settle(event, budget)]
+    if state is State.PREFILLING and event is Event.PREFILL_LOST:
+        return Instruction.TELL_SOURCE_LOST
+    return _ON_ENTRY.get(reached, Instruction.CONTINUE)
+
+
+class Lifecycle:
+    """One request's state and the attempts it has left. Invariant: `0 <= budget <= max_attempts`."""
+
+    def __init__(self, max_attempts: int) -> None:
+        self.state = State.ROUTING
+        self.budget = max_attempts
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can happen any more."""
+        return self.state in TERMINAL
+
+    def on(self, event: Event) -> Instruction:
+        """Make the step and say what it asks for. A routing takes one attempt of the budget."""
+        result = instruction(self.state, event, self.budget)
+        self.state = TRANSITIONS[self.state][settle(event, self.budget)]
+        if event in (Event.ROUTED_DISAGGREGATED, Event.ROUTED_LOCAL):
+            self.budget -= 1
+        return result

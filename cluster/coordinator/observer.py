@@ -1,0 +1,74 @@
+"""The seam for whoever watches requests: metrics, traces, logs. An observer changes nothing and raises nothing.
+
+`tokens` is called for every delta of a stream and must cost microseconds.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.coordinator.workers import GenerationRequest
+from cluster.dataplane.frames import LegReport, Role
+from routing.router import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """How the time to the first token was spent, of the attempt that made it. Seconds; None: there was no such part.
+
+    With a prefill leg the parts follow each other: queue + prefill at the prefill replica, transfer (what decode waited
+    for blocks after prefill had ended), decode_wait (from its engine's taking the request to the first token).
+    Without: queue + prefill, both at the decode replica.
+    """
+
+    total_s: float
+    ttft_s: float | None = None
+    queue_s: float | None = None
+    prefill_s: float | None = None
+    transfer_s: float | None = None
+    decode_wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a request ended. `outcome` is "finished", "cancelled" or the name of what failed, e.g. "replica_lost"."""
+
+    outcome: str
+    prompt_tokens: int
+    generated_tokens: int
+    cached_tokens: int
+    attempts: int
+    timings: Timings
+    prefill: LegReport | None
+    decode: LegReport | None
+
+
+class Observer(Protocol):
+    """Told of every step of every request. Times are in seconds."""
+
+    def started(self, request: GenerationRequest) -> None:
+        """A request was admitted."""
+        ...
+
+    def routed(self, decision: Decision) -> None:
+        """An attempt begins."""
+        ...
+
+    def legs(self, role: Role, change: int) -> None:
+        """One more (1) or one less (-1) leg of a role is in flight."""
+        ...
+
+    def first_token(self, ttft_s: float) -> None:
+        """The request's first token came `ttft_s` after its start."""
+        ...
+
+    def tokens(self, count: int, gap_s: float) -> None:
+        """`count` tokens of one output came `gap_s` after the ones before them."""
+        ...
+
+    def ended(self, ended: Ended) -> None:
+        """Called once for each request that started."""
+        ...
+
+    def refused(self, reason: str) -> None:
+        """A request was not admitted: "overloaded", "no_replica_ready" or "invalid_request"."""
+        ...

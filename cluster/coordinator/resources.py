@@ -1,0 +1,46 @@
+"""What every request of a gateway shares: the collaborators of the coordinator, and its settings."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cluster.coordinator.observer import Observer
+from cluster.coordinator.workers import Workers
+from routing.ledger import Ledger
+from routing.router import Rng, Router
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """Bounds. `max_requests_in_flight` counts outputs; `max_attempts` is the replicas tried for one request."""
+
+    max_requests_in_flight: int = 1024
+    max_attempts: int = 3
+    request_s: float = 600.0
+    handoff_s: float = 60.0
+
+
+class HandoffIds:
+    """Ids that no other gateway uses: 53 random bits drawn once, and a count."""
+
+    def __init__(self, rng: Rng) -> None:
+        self._prefix = f"{int(rng.random() * 2**53):014x}"
+        self._count = itertools.count()
+
+    def next(self) -> str:
+        """A new id."""
+        return f"{self._prefix}-{next(self._count)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Shared by all requests. `clock` is monotonic, in seconds."""
+
+    workers: Workers
+    router: Router
+    ledger: Ledger
+    clock: Callable[[], float]
+    rng: Rng
+    settings: CoordinatorSettings
+    observer: Observer
+    handoff_ids: HandoffIds
