@@ -1,6 +1,7 @@
 """One attempt at a request: both legs, opened at the same time, the lease they hold, and the watch over prefill.
 
-Whatever happens, `release` closes both streams and gives the lease back, at once and once; `close` also awaits the watch.
+Whatever happens, `release` closes both streams and gives the lease back, at once and once; `close` also awaits the
+watch.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Behind `generate()`: admits requests, sends each on its journey, and knows what is in flight.
 
-Invariant: a request counts as in flight from its first step until its iterator has ended or was closed; then it holds no
-stream, no lease and no task.
+Invariant: a request counts as in flight from its first step until its iterator has ended or was closed; then it holds
+no stream, no lease and no task.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class Coordinator:
         journey = self._enter(request)
         cause = Event.BROKEN
         try:
-            while not self._answered(journey):
+            while not journey.answered:
                 yield await journey.next()
         except (asyncio.CancelledError, GeneratorExit):
             cause = Event.CLIENT_GONE
@@ -123,12 +123,9 @@ class Coordinator:
         self._journeys.add(journey)
         return journey
 
-    def _answered(self, journey: Journey) -> bool:
-        return journey.state is State.FINISHED
-
     def _leave(self, request: GenerationRequest, journey: Journey) -> None:
         self._admission.leave(request.outputs)
-        if journey.state is State.FINISHED:
+        if journey.answered:
             self._admission.finished(journey.age_s)
         self._ended[journey.state] = self._ended.get(journey.state, 0) + 1
         self._ended_attempts += journey.attempts

@@ -12,7 +12,7 @@ from cluster.coordinator.attempt import Attempt, Order, PrefillEnd, can_source, 
 from cluster.coordinator.lifecycle import Event, Instruction, Lifecycle, State
 from cluster.coordinator.resources import Resources
 from cluster.coordinator.timeline import Timeline
-from cluster.coordinator.workers import GenerationRequest, Stream
+from cluster.coordinator.workers import GenerationRequest
 from cluster.dataplane.frames import Delta
 from cluster.errors import BatonError, DeadlineExceeded, InvalidRequest, NoReplicaReady
 from routing.errors import NoCandidate
@@ -35,6 +35,11 @@ class Journey:
     def state(self) -> State:
         """Where the request is."""
         return self._lifecycle.state
+
+    @property
+    def answered(self) -> bool:
+        """Whether the last of its deltas has been handed out."""
+        return self._lifecycle.state is State.FINISHED
 
     @property
     def attempts(self) -> int:
@@ -99,7 +104,11 @@ class Journey:
         left_s = self._left_s()
         if left_s <= 0:
             raise self._too_late()
-        return await _within(left_s, self._attempt.decode, self._too_late())
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._attempt.decode.next()
+        except TimeoutError:
+            raise self._too_late() from None
 
     def _too_late(self) -> DeadlineExceeded:
         return DeadlineExceeded(f"the request took longer than {self._with.settings.request_s:g} s")
@@ -110,7 +119,7 @@ class Journey:
             self._lifecycle.on(Event.PREFILL_DONE)
             self._timeline.prefill_done(end.report)
             return
-        if end.error.retryable and self._attempt.decision.prefill is not None:
+        if self._attempt.decision.prefill is not None:
             self._exclude |= {self._attempt.decision.prefill}
         if self._lifecycle.on(Event.PREFILL_LOST) is Instruction.TELL_SOURCE_LOST:
             self._attempt.decode.source_lost()
@@ -149,14 +158,6 @@ class Journey:
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             await attempt.close()
-
-
-async def _within(limit_s: float, stream: Stream, too_late: DeadlineExceeded) -> Sequence[Delta]:
-    try:
-        async with asyncio.timeout(limit_s):
-            return await stream.next()
-    except TimeoutError:
-        raise too_late from None
 
 
 def _event(error: BatonError) -> Event:

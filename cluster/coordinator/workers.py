@@ -15,8 +15,8 @@ from routing.fleet import Fleet
 class GenerationRequest:
     """A request as the gateway hands it to the coordinator.
 
-    `sampling` is vLLM's SamplingParams in MessagePack, whole. `outputs` is its `n`, `max_tokens` the most tokens one output may
-    have. `may_disaggregate` is False where prefill elsewhere is of no use, e.g. with prompt logprobs.
+    `sampling` is vLLM's SamplingParams in MessagePack, whole. `outputs` is its `n`, `max_tokens` the most tokens one
+    output may have. `may_disaggregate` is False where prefill elsewhere is of no use, e.g. with prompt logprobs.
     """
 
     request_id: str
