@@ -1,0 +1,292 @@
+"""A gateway's connection to one worker, for as long as the worker is listed: connect, greet, carry streams, again.
+
+Owns the connection's streams. Invariant: a stream ends with an answer, an error of the worker's, or `ReplicaLost`
+when the connection is gone; none waits for ever. Reconnects back off from `RETRY_FIRST_S` to `RETRY_MOST_S`.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from cluster.coordinator.workers import Leg
+from cluster.dataplane.connection import ConnectionSettings, FrameConnection
+from cluster.dataplane.frames import (
+    PROTOCOL_VERSION,
+    Abort,
+    Challenge,
+    Deltas,
+    FailureKind,
+    Generate,
+    Hello,
+    KvEvents,
+    Load,
+    Ping,
+    Pong,
+    Refused,
+    SourceLost,
+    StreamFailed,
+    Welcome,
+    WorkerInfo,
+    from_worker,
+)
+from cluster.dataplane.stream import WorkerStream
+from cluster.dataplane.token_ids import pack_token_ids
+from cluster.errors import (
+    BatonError,
+    DeadlineExceeded,
+    EngineFailed,
+    InvalidRequest,
+    NoReplicaReady,
+    ProtocolViolation,
+    ReplicaLost,
+)
+from kvtransfer import auth
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.05
+RETRY_MOST_S = 2.0
+
+_ERRORS: dict[FailureKind, type[BatonError]] = {
+    "invalid": InvalidRequest,
+    "engine": EngineFailed,
+    "unavailable": ReplicaLost,
+    "deadline": DeadlineExceeded,
+    "draining": NoReplicaReady,
+}
+
+
+class KvListener(Protocol):
+    """Whoever keeps an index of what the workers hold."""
+
+    def kv_events(self, replica_id: str, events: KvEvents) -> None:
+        """In order within a connection; a snapshot begins each."""
+        ...
+
+    def kv_lost(self, replica_id: str) -> None:
+        """The connection is gone: nothing is known of this replica any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """Who this gateway is to its workers."""
+
+    gateway: str
+    secret: bytes = field(repr=False)
+    model_fingerprint: str
+    connection: ConnectionSettings = field(default_factory=ConnectionSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkObserver:
+    """What a link reports: `changed` when a worker comes, goes or reports a load."""
+
+    changed: Callable[[], None]
+    kv: KvListener | None = None
+
+
+class WorkerLink:
+    """One worker. `run` keeps it connected until cancelled or retired and idle."""
+
+    def __init__(self, replica_id: str, address: str, settings: PoolSettings, observer: LinkObserver) -> None:
+        self.replica_id = replica_id
+        self.address = address
+        self.info: WorkerInfo | None = None
+        self.load: Load | None = None
+        self.load_at = float("-inf")
+        self.connects = 0
+        self.last_error = ""
+        self.streams: dict[int, WorkerStream] = {}
+        self._settings = settings
+        self._observer = observer
+        self._connection: FrameConnection | None = None
+        self._ended: asyncio.Future[str] | None = None
+        self._refused = ""
+        self._next_number = self._pings = 0
+        self._retired = asyncio.Event()
+
+    def __repr__(self) -> str:
+        state = "connected" if self.info is not None else f"away ({self.last_error})"
+        return f"<WorkerLink {self.replica_id} at {self.address} {state} streams={len(self.streams)}>"
+
+    # Life
+
+    async def run(self) -> None:
+        """Connect and reconnect. Returns when retired and without streams."""
+        try:
+            await self._keep_connected()
+        finally:
+            if self._connection is not None:
+                self._connection.abort("the gateway let go")
+            self._fail_streams("the gateway let go of the worker")
+
+    async def _keep_connected(self) -> None:
+        retry_s = RETRY_FIRST_S
+        while not self._retired.is_set():
+            connects = self.connects
+            try:
+                self.last_error = await self._connect_once()
+            except (OSError, TimeoutError) as error:
+                self.last_error = str(error) or type(error).__name__
+            retry_s = RETRY_FIRST_S if self.connects > connects else min(retry_s * 2, RETRY_MOST_S)
+            await self._rest(retry_s * random.uniform(0.5, 1.0))
+
+    async def _rest(self, delay_s: float) -> None:
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._retired.wait()
+        except TimeoutError:
+            return
+
+    async def _connect_once(self) -> str:
+        """One connection's whole life; why it ended."""
+        loop = asyncio.get_running_loop()
+        host, _, port = self.address.rpartition(":")
+        self._ended, self._refused = loop.create_future(), ""
+        settings = self._settings.connection
+        async with asyncio.timeout(settings.connect_s) as greeting:
+            _, connection = await loop.create_connection(
+                lambda: FrameConnection(from_worker, self, settings), host.strip("[]"), int(port)
+            )
+            self._greeting = greeting
+            try:
+                return await self._ended
+            finally:
+                connection.abort("done")
+
+    def retire(self) -> None:
+        """The worker is not listed any more: no new streams; the connection goes when the last stream ends."""
+        self._retired.set()
+        self._leave_if_idle()
+
+    def _leave_if_idle(self) -> None:
+        if self._retired.is_set() and not self.streams and self._ended is not None and not self._ended.done():
+            self._ended.set_result("retired")
+
+    # FrameReceiver
+
+    def opened(self, connection: FrameConnection) -> None:
+        self._connection = connection
+
+    def received(self, frame: Any) -> None:
+        match frame:
+            case Deltas() if self.info is not None:
+                self._deliver(frame)
+            case Load() if self.info is not None:
+                self.load, self.load_at = frame, asyncio.get_running_loop().time()
+                self._observer.changed()
+            case StreamFailed() if self.info is not None:
+                self._end(frame.stream, _ERRORS[frame.kind](frame.message))
+            case KvEvents() if self.info is not None:
+                if self._observer.kv is not None:
+                    self._observer.kv.kv_events(self.replica_id, frame)
+            case Challenge() if self.info is None:
+                self._answer(frame)
+            case Welcome() if self.info is None:
+                self._enter(frame.worker)
+            case Refused() if self.info is None:
+                self._refused = frame.reason
+                log.error("worker %s at %s refuses this gateway: %s", self.replica_id, self.address, frame.reason)
+            case Pong() if self.info is not None:
+                pass
+            case _:
+                raise ProtocolViolation(f"{type(frame).__name__} out of turn")
+
+    def idle(self) -> None:
+        if self._connection is not None and self.info is not None:
+            self._pings += 1
+            self._connection.send(Ping(self._pings))
+
+    def lost(self, reason: str) -> None:
+        reason = self._refused or reason
+        entered, self.info, self.load, self._connection = self.info is not None, None, None, None
+        self._fail_streams(f"worker {self.replica_id} is gone: {reason}")
+        if entered:
+            if self._observer.kv is not None:
+                self._observer.kv.kv_lost(self.replica_id)
+            self._observer.changed()
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(reason)
+
+    # Greeting
+
+    def _answer(self, challenge: Challenge) -> None:
+        assert self._connection is not None
+        if challenge.protocol != PROTOCOL_VERSION:
+            raise ProtocolViolation(f"the worker speaks protocol {challenge.protocol}, not {PROTOCOL_VERSION}")
+        proof = auth.prove(self._settings.secret, challenge.nonce)
+        self._connection.send(Hello(PROTOCOL_VERSION, self._settings.gateway, self._settings.model_fingerprint, proof))
+
+    def _enter(self, info: WorkerInfo) -> None:
+        if self._ended is None or self._ended.done():
+            return
+        self._greeting.reschedule(None)
+        self.info, self.last_error = info, ""
+        self.connects += 1
+        self._observer.changed()
+
+    # Streams
+
+    def open(self, leg: Leg) -> WorkerStream:
+        """Raises `ReplicaLost` when not connected, `InvalidRequest` for what the wire cannot carry."""
+        connection = self._connection
+        if connection is None or connection.closing or self.info is None or self._retired.is_set():
+            raise ReplicaLost(f"worker {self.replica_id} is not connected")
+        self._next_number += 1
+        number = self._next_number
+        connection.send(_generate(number, leg))
+        stream = self.streams[number] = WorkerStream(
+            1 if leg.role == "prefill" else leg.request.outputs,
+            lambda: self._abort(number),
+            lambda: connection.send(SourceLost(number)),
+        )
+        return stream
+
+    def _abort(self, number: int) -> None:
+        if self.streams.pop(number, None) is not None and self._connection is not None:
+            self._connection.send(Abort(number))
+        self._leave_if_idle()
+
+    def _deliver(self, frame: Deltas) -> None:
+        streams = self.streams
+        for number, delta in frame.items:
+            stream = streams.get(number)
+            if stream is not None:
+                stream.deliver(delta)
+                if not stream.open:
+                    del streams[number]
+                    self._leave_if_idle()
+
+    def _end(self, number: int, error: BatonError) -> None:
+        stream = self.streams.pop(number, None)
+        if stream is not None:
+            stream.fail(error)
+            self._leave_if_idle()
+
+    def _fail_streams(self, reason: str) -> None:
+        streams, self.streams = self.streams, {}
+        for stream in streams.values():
+            stream.fail(ReplicaLost(reason))
+
+
+def _generate(number: int, leg: Leg) -> Generate:
+    request = leg.request
+    return Generate(
+        stream=number,
+        request_id=request.request_id,
+        role=leg.role,
+        token_ids=pack_token_ids(request.token_ids),
+        sampling=msgspec.Raw(leg.sampling),
+        handoff=leg.handoff,
+        cache_salt=request.cache_salt,
+        lora_name=request.lora_name,
+        priority=request.priority,
+        deadline_s=leg.deadline_s,
+        trace_headers=request.trace_headers,
+    )

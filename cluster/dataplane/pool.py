@@ -1,0 +1,192 @@
+"""All workers of one gateway: who is connected, how busy they are, and streams to them.
+
+Owns one link and one task for each listed worker. The list comes from discovery (`update`); being listed is not being
+ready: a replica is ready while it is connected, healthy, not draining, and its load is at most `dead_s` old.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cluster.coordinator.workers import Leg
+from cluster.dataplane.frames import Load, WorkerInfo
+from cluster.dataplane.link import KvListener, LinkObserver, PoolSettings, WorkerLink
+from cluster.dataplane.stream import WorkerStream
+from cluster.errors import ReplicaLost
+from routing.fleet import Fleet, Replica, ReplicaLoad, Role
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatistics:
+    """One worker as this gateway sees it, for people."""
+
+    replica_id: str
+    address: str
+    connected: bool
+    streams: int
+    connects: int
+    last_error: str
+
+
+class WorkerPool:
+    """Implements `cluster.coordinator.workers.Workers`. Made and closed on a running loop."""
+
+    def __init__(
+        self, settings: PoolSettings, kv: KvListener | None = None, on_change: Callable[[], None] | None = None
+    ) -> None:
+        self._settings = settings
+        self._observer = LinkObserver(self._changed, kv)
+        self._on_change = on_change
+        self._links: dict[str, WorkerLink] = {}
+        self._tasks: dict[WorkerLink, asyncio.Task[None]] = {}
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._fleet = Fleet({})
+        self._fleet_until = float("-inf")
+
+    def __repr__(self) -> str:
+        connected = sum(link.info is not None for link in self._links.values())
+        return f"<WorkerPool connected={connected} listed={len(self._links)} links={len(self._tasks)}>"
+
+    async def __aenter__(self) -> "WorkerPool":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every link; open streams raise `ReplicaLost`."""
+        self._links.clear()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._changed()
+
+    # Who is there
+
+    def update(self, addresses: Mapping[str, str]) -> None:
+        """The replicas that exist now, by id, with their addresses (`host:port`).
+
+        One that is gone, or has moved, gets no new streams and is let go when its streams have ended.
+        """
+        for replica_id, link in list(self._links.items()):
+            if addresses.get(replica_id) != link.address:
+                del self._links[replica_id]
+                link.retire()
+        for replica_id, address in addresses.items():
+            if replica_id not in self._links:
+                self._start(WorkerLink(replica_id, address, self._settings, self._observer))
+        self._changed()
+
+    def _start(self, link: WorkerLink) -> None:
+        self._links[link.replica_id] = link
+        task = asyncio.get_running_loop().create_task(link.run(), name=f"link to {link.replica_id}")
+        self._tasks[link] = task
+        task.add_done_callback(lambda done: self._ended(link, done))
+
+    def _ended(self, link: WorkerLink, task: "asyncio.Task[None]") -> None:
+        del self._tasks[link]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the link to worker %s broke", link.replica_id, exc_info=error)
+            if self._links.get(link.replica_id) is link:
+                del self._links[link.replica_id]
+
+    # Workers
+
+    def fleet(self) -> Fleet:
+        """See the seam."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._fleet_until:
+            self._fleet, self._fleet_until = self._snapshot(now)
+        return self._fleet
+
+    def _snapshot(self, now: float) -> tuple[Fleet, float]:
+        """The fleet, and until when it stays true if nothing is reported."""
+        dead_s = self._settings.connection.dead_s
+        replicas: dict[str, Replica] = {}
+        until = float("inf")
+        for link in self._links.values():
+            if link.info is not None:
+                fresh_until = link.load_at + dead_s
+                replicas[link.replica_id] = _replica(link.replica_id, link.info, link.load, now < fresh_until)
+                if now < fresh_until:
+                    until = min(until, fresh_until)
+        return Fleet(replicas), until
+
+    def info(self, replica_id: str) -> WorkerInfo:
+        """See the seam."""
+        link = self._links.get(replica_id)
+        if link is None or link.info is None:
+            raise ReplicaLost(f"worker {replica_id} is not connected")
+        return link.info
+
+    def open(self, replica_id: str, leg: Leg) -> WorkerStream:
+        """See the seam. Raises `InvalidRequest` as well, for token ids the wire cannot carry."""
+        link = self._links.get(replica_id)
+        if link is None:
+            raise ReplicaLost(f"worker {replica_id} is not listed any more")
+        return link.open(leg)
+
+    # For metrics and readiness
+
+    def loads(self) -> dict[str, Load]:
+        """The latest load of each connected worker."""
+        return {link.replica_id: link.load for link in self._links.values() if link.load is not None}
+
+    def statistics(self) -> list[LinkStatistics]:
+        """Every link, also those of workers that are not listed any more but still have streams."""
+        return [
+            LinkStatistics(
+                link.replica_id, link.address, link.info is not None, len(link.streams), link.connects, link.last_error
+            )
+            for link in self._tasks
+        ]
+
+    async def wait_for(self, predicate: Callable[[Fleet], bool], deadline_s: float) -> None:
+        """Return when the fleet satisfies `predicate`. Raises `TimeoutError` after `deadline_s` seconds."""
+        async with asyncio.timeout(deadline_s):
+            while not predicate(self.fleet()):
+                await self._next_change()
+
+    async def _next_change(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def _changed(self) -> None:
+        self._fleet_until = float("-inf")
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._on_change is not None:
+            self._on_change()
+
+
+def _replica(replica_id: str, info: WorkerInfo, load: Load | None, fresh: bool) -> Replica:
+    ready = load is not None and fresh and load.healthy and not load.draining
+    return Replica(
+        replica_id=replica_id,
+        role=Role(info.role),
+        node_id=info.node_id,
+        kv_fingerprint=info.kv_fingerprint,
+        block_size_tokens=info.block_size_tokens,
+        max_model_len=info.max_model_len,
+        ready=ready,
+        load=ReplicaLoad() if load is None else _replica_load(load),
+    )
+
+
+def _replica_load(load: Load) -> ReplicaLoad:
+    return ReplicaLoad(
+        running=load.running,
+        waiting=load.waiting,
+        held=load.held,
+        queued_prefill_tokens=load.queued_prefill_tokens,
+        kv_usage=load.kv_usage,
+    )

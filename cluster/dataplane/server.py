@@ -1,0 +1,305 @@
+"""The worker's end of the data plane: who may come in, and which stream belongs to which connection.
+
+Owns the listening socket and every gateway's connection. Decides nothing about tokens: that is the `LegHandler`'s.
+Invariant: a stream belongs to one connection; a lost connection aborts its streams and only those, and a slow gateway
+holds up nobody, because each connection has its own outbox.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cluster.dataplane.connection import ConnectionSettings, FrameConnection
+from cluster.dataplane.frames import (
+    PROTOCOL_VERSION,
+    Abort,
+    Challenge,
+    Delta,
+    FailureKind,
+    Generate,
+    Hello,
+    Load,
+    Ping,
+    Pong,
+    Refused,
+    SourceLost,
+    StreamFailed,
+    Welcome,
+    WorkerInfo,
+    from_gateway,
+)
+from cluster.dataplane.kv_feed import KvFeed
+from cluster.errors import ProtocolViolation
+from kvtransfer import auth
+
+log = logging.getLogger(__name__)
+
+
+class LegSink(Protocol):
+    """Where a leg's answer goes. What is written after the end or an abort is dropped."""
+
+    def delta(self, delta: Delta) -> None:
+        """New tokens; never blocks, the sink owns `delta`."""
+        ...
+
+    def end(self) -> None:
+        """Every output has its `finish_reason`."""
+        ...
+
+    def fail(self, kind: FailureKind, message: str) -> None:
+        """The leg ended without an answer."""
+        ...
+
+
+class RunningLeg(Protocol):
+    """What a gateway may still say about a leg."""
+
+    def abort(self) -> None:
+        """Not wanted any more. May be called after the end."""
+        ...
+
+    def source_lost(self) -> None:
+        """Its prefill leg failed."""
+        ...
+
+
+class LegHandler(Protocol):
+    """Whoever runs legs."""
+
+    def start(self, generate: Generate, sink: LegSink) -> RunningLeg:
+        """Run a leg in the background; its answer goes to `sink`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Who this worker is and whom it lets in."""
+
+    worker: WorkerInfo
+    secret: bytes = field(repr=False)
+    model_fingerprint: str
+    connection: ConnectionSettings = field(default_factory=ConnectionSettings)
+    max_streams: int = 65_536  # of one gateway
+    max_pending_kv_keys: int = 65_536
+
+
+class WorkerServer:
+    """Listens for gateways. `kv_snapshot` gives the router keys on the device now; None: no KV events are sent."""
+
+    def __init__(
+        self, settings: ServerSettings, handler: LegHandler, kv_snapshot: Callable[[], Sequence[int]] | None = None
+    ) -> None:
+        self.settings = settings
+        self.handler = handler
+        self.kv_snapshot = kv_snapshot
+        self.load: Load | None = None
+        self._gateways: set[GatewayConnection] = set()
+        self._server: asyncio.Server | None = None
+
+    def __repr__(self) -> str:
+        return f"<WorkerServer {self.settings.worker.replica_id} gateways={len(self._gateways)} streams={self.streams}>"
+
+    @property
+    def streams(self) -> int:
+        """Streams open now, of all gateways."""
+        return sum(len(gateway.streams) for gateway in self._gateways)
+
+    @property
+    def gateways(self) -> int:
+        """Greeted connections."""
+        return sum(gateway.greeted for gateway in self._gateways)
+
+    async def listen(self, host: str, port: int = 0) -> str:
+        """Start accepting; the address gateways connect to, `host:port`."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, host, port, backlog=1024)
+        bound_port = self._server.sockets[0].getsockname()[1]
+        return f"[{host}]:{bound_port}" if ":" in host else f"{host}:{bound_port}"
+
+    def _accept(self) -> FrameConnection:
+        return FrameConnection(from_gateway, GatewayConnection(self), self.settings.connection)
+
+    def publish_load(self, load: Load) -> None:
+        """Send the load to every gateway, and to each that comes later."""
+        self.load = load
+        for gateway in self._gateways:
+            gateway.publish_load(load)
+
+    def publish_kv(self, stored: Iterable[int], removed: Iterable[int]) -> None:
+        """Router keys that appeared on the device, then keys that disappeared."""
+        stored, removed = list(stored), list(removed)
+        for gateway in self._gateways:
+            gateway.publish_kv(stored, removed)
+
+    async def close(self) -> None:
+        """Stop accepting, abort every stream, close every connection."""
+        if self._server is not None:
+            self._server.close()
+        for gateway in list(self._gateways):
+            gateway.close("the worker is shutting down")
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None
+
+    # For GatewayConnection only
+
+    def joined(self, gateway: "GatewayConnection") -> None:
+        self._gateways.add(gateway)
+
+    def left(self, gateway: "GatewayConnection") -> None:
+        self._gateways.discard(gateway)
+
+
+class GatewayConnection:
+    """One gateway: its greeting, its streams."""
+
+    def __init__(self, server: WorkerServer) -> None:
+        self._server = server
+        self._nonce = auth.make_nonce()
+        self._greeting_timer: asyncio.TimerHandle | None = None
+        self._kv: KvFeed | None = None
+        self.streams: dict[int, StreamSink] = {}
+        self.greeted = False
+        self.name = "?"
+
+    def __repr__(self) -> str:
+        return f"<GatewayConnection {self.name} greeted={self.greeted} streams={len(self.streams)}>"
+
+    # FrameReceiver
+
+    def opened(self, connection: FrameConnection) -> None:
+        self.connection = connection
+        self._server.joined(self)
+        connection.send(Challenge(PROTOCOL_VERSION, self._nonce))
+        self._greeting_timer = asyncio.get_running_loop().call_later(
+            self._server.settings.connection.connect_s, self.connection.abort, "no greeting in time"
+        )
+
+    def received(self, frame: Any) -> None:
+        match frame:
+            case Hello():
+                self._greet(frame)
+            case _ if not self.greeted:
+                raise ProtocolViolation(f"{type(frame).__name__} before the greeting")
+            case Generate():
+                self._open(frame)
+            case Abort():
+                self._abort(frame.stream)
+            case SourceLost():
+                if (sink := self.streams.get(frame.stream)) is not None and sink.leg is not None:
+                    sink.leg.source_lost()
+            case Ping():
+                self.connection.send(Pong(frame.number))
+
+    def idle(self) -> None:
+        """A worker's loads are its sign of life."""
+
+    def lost(self, reason: str) -> None:
+        if self._greeting_timer is not None:
+            self._greeting_timer.cancel()
+        self._server.left(self)
+        if self.streams:
+            log.warning("gateway %s is gone (%s): aborting its %d streams", self.name, reason, len(self.streams))
+        for number in list(self.streams):
+            self._abort(number)
+
+    # Greeting
+
+    def _greet(self, hello: Hello) -> None:
+        if self.greeted:
+            raise ProtocolViolation("a second greeting")
+        reason = self._refusal(hello)
+        if reason is not None:
+            log.warning("refusing gateway %s at %s: %s", hello.gateway, self.connection.peer, reason)
+            self.connection.send(Refused(reason))
+            self.connection.close(f"refused: {reason}")
+            return
+        self._welcome(hello.gateway)
+
+    def _refusal(self, hello: Hello) -> str | None:
+        settings = self._server.settings
+        if hello.protocol != PROTOCOL_VERSION:
+            return f"protocol version {hello.protocol}, this worker speaks {PROTOCOL_VERSION}"
+        if not auth.is_proven(settings.secret, self._nonce, hello.proof):
+            return "wrong cluster secret"
+        if hello.model_fingerprint != settings.model_fingerprint:
+            return f"model fingerprint {hello.model_fingerprint!r}, this worker serves {settings.model_fingerprint!r}"
+        return None
+
+    def _welcome(self, name: str) -> None:
+        self.greeted, self.name = True, name
+        if self._greeting_timer is not None:
+            self._greeting_timer.cancel()
+        self.connection.send(Welcome(self._server.settings.worker))
+        if self._server.load is not None:
+            self.connection.send(self._server.load)
+        if self._server.kv_snapshot is not None:
+            self._kv = KvFeed(self._server.kv_snapshot, self._server.settings.max_pending_kv_keys)
+            self.connection.outbox.follow(self._kv)
+            self.connection.schedule()
+
+    # Streams
+
+    def _open(self, generate: Generate) -> None:
+        number = generate.stream
+        if number in self.streams:
+            raise ProtocolViolation(f"stream {number} is open already")
+        if len(self.streams) >= self._server.settings.max_streams:
+            self.connection.send(StreamFailed(number, "unavailable", "too many streams on this connection"))
+            return
+        sink = self.streams[number] = StreamSink(self, number)
+        sink.leg = self._server.handler.start(generate, sink)
+
+    def _abort(self, number: int) -> None:
+        sink = self.streams.get(number)
+        if sink is not None:
+            sink.end()
+            self.connection.outbox.forget(number)
+            if sink.leg is not None:
+                sink.leg.abort()
+
+    def publish_load(self, load: Load) -> None:
+        if self.greeted:
+            self.connection.send(load)
+
+    def publish_kv(self, stored: Sequence[int], removed: Sequence[int]) -> None:
+        if self._kv is not None:
+            self._kv.change(stored, removed)
+            self.connection.schedule()
+
+    def close(self, reason: str) -> None:
+        """Abort the streams and close once what waits is sent."""
+        for number, sink in list(self.streams.items()):
+            self.connection.send(StreamFailed(number, "unavailable", reason))
+            sink.end()
+            if sink.leg is not None:
+                sink.leg.abort()
+        self.connection.close(reason)
+
+
+class StreamSink:
+    """The `LegSink` of one stream of one gateway. Closed by its end, its failure or its abort: one of them, once."""
+
+    __slots__ = ("_gateway", "_number", "closed", "leg")
+
+    def __init__(self, gateway: GatewayConnection, number: int) -> None:
+        self._gateway = gateway
+        self._number = number
+        self.leg: RunningLeg | None = None
+        self.closed = False
+
+    def delta(self, delta: Delta) -> None:
+        if not self.closed:
+            self._gateway.connection.send_delta(self._number, delta)
+
+    def end(self) -> None:
+        if not self.closed:
+            self.closed = True
+            del self._gateway.streams[self._number]
+
+    def fail(self, kind: FailureKind, message: str) -> None:
+        if not self.closed:
+            self._gateway.connection.send(StreamFailed(self._number, kind, message))
+            self.end()

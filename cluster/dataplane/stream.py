@@ -1,0 +1,81 @@
+"""The gateway's end of one leg: deltas wait here, merged, until somebody asks for them.
+
+Invariant: at most one delta waits for each output. A stream is open until every output has finished, or it failed,
+or it was closed; only an open stream is known to its connection.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from cluster.dataplane.frames import Delta
+from cluster.errors import BatonError, ReplicaLost
+
+
+class WorkerStream:
+    """Implements `cluster.coordinator.workers.Stream`. One consumer."""
+
+    __slots__ = ("_abort", "_announce_source_lost", "_error", "_unfinished", "_waiting", "_wakeup", "open")
+
+    def __init__(self, outputs: int, abort: Callable[[], None], announce_source_lost: Callable[[], None]) -> None:
+        self._unfinished = outputs
+        self._abort = abort
+        self._announce_source_lost = announce_source_lost
+        self._waiting: dict[int, Delta] = {}
+        self._error: BatonError | None = None
+        self._wakeup: asyncio.Future[None] | None = None
+        self.open = True
+
+    def __repr__(self) -> str:
+        state = "open" if self.open else f"ended {self._error or ''}".strip()
+        return f"<WorkerStream {state} waiting={len(self._waiting)} unfinished={self._unfinished}>"
+
+    async def next(self) -> Sequence[Delta]:
+        """See the seam. After the last delta, an ended stream raises `ReplicaLost`."""
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            if not self.open:
+                raise ReplicaLost("the stream has ended")
+            self._wakeup = asyncio.get_running_loop().create_future()
+            try:
+                await self._wakeup
+            finally:
+                self._wakeup = None
+        waiting, self._waiting = self._waiting, {}
+        return list(waiting.values())
+
+    def source_lost(self) -> None:
+        """See the seam."""
+        if self.open:
+            self._announce_source_lost()
+
+    def close(self) -> None:
+        """See the seam."""
+        if self.open:
+            self._abort()
+            self.fail(ReplicaLost("the stream was closed"))
+
+    # For the link only
+
+    def deliver(self, delta: Delta) -> None:
+        """New tokens from the worker; the stream owns `delta`."""
+        waiting = self._waiting.get(delta.index)
+        if waiting is None:
+            self._waiting[delta.index] = delta
+        else:
+            waiting.absorb(delta)
+        if delta.finish_reason is not None:
+            self._unfinished -= 1
+            if self._unfinished == 0:
+                self.open = False
+        self._wake()
+
+    def fail(self, error: BatonError) -> None:
+        """Nothing more will come; what waits is delivered first."""
+        self.open = False
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)

@@ -1,0 +1,105 @@
+"""A decode leg waiting for its blocks, in the worker: an engine that waits would spin.
+
+The wait ends with the hand-off (ready, failed, late), when the prefill leg is lost, when the store is away, or when
+time is up; never with an error: whatever happens, the engine gets the request and computes what is missing.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from cluster.dataplane.frames import Handoff
+from kvtransfer.protocol import HandoffEnded
+
+log = logging.getLogger(__name__)
+
+REPLY_MARGIN_S = 1.0
+"""How much longer than the store's own deadline its answer is waited for."""
+
+
+class HandoffStore(Protocol):
+    """The node's store, as far as a leg needs it."""
+
+    @property
+    def address(self) -> str:
+        """Where other stores reach this one; empty while it is away."""
+        ...
+
+    async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
+        """Raises `OSError` when the store is away."""
+        ...
+
+    async def release(self, handoff_id: str) -> None:
+        """Drop the hand-off's pins. Raises `OSError` when the store is away."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How a wait ended."""
+
+    outcome: Literal["ready", "failed", "late"]
+    held_s: float
+    reason: str = ""
+    announced_blocks: int = 0
+    present_blocks: int = 0
+    pulled_blocks: int = 0
+    pulled_bytes: int = 0
+
+
+class Hold:
+    """One wait. `source_lost` may come before, during or after it."""
+
+    def __init__(self, handoff: Handoff) -> None:
+        self._handoff = handoff
+        self._source_lost = False
+        self._scope: asyncio.Timeout | None = None
+
+    def source_lost(self) -> None:
+        """The prefill leg failed: end the wait now."""
+        self._source_lost = True
+        if self._scope is not None and not self._scope.expired():
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+    async def wait(self, store: HandoffStore) -> Held:
+        """Returns when the engine may have the request."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self._source_lost:
+            return Held("failed", 0.0, "the prefill leg failed")
+        try:
+            async with asyncio.timeout(self._handoff.deadline_s + REPLY_MARGIN_S) as self._scope:
+                try:
+                    ended = await store.await_handoff(
+                        self._handoff.handoff_id, self._source(store), self._handoff.deadline_s
+                    )
+                finally:
+                    self._scope = None
+        except TimeoutError:
+            return self._gave_up(loop.time() - began)
+        except OSError as error:
+            log.warning("hand-off %s: the store is away: %s", self._handoff.handoff_id, error)
+            return Held("failed", loop.time() - began, "the store is away")
+        return _held(ended, loop.time() - began)
+
+    def _source(self, store: HandoffStore) -> str | None:
+        source = self._handoff.source
+        return None if source in ("", store.address) else source
+
+    def _gave_up(self, held_s: float) -> Held:
+        if self._source_lost:
+            return Held("failed", held_s, "the prefill leg failed")
+        return Held("late", held_s, "the store did not answer in time")
+
+
+def _held(ended: HandoffEnded, held_s: float) -> Held:
+    return Held(
+        outcome=ended.outcome,
+        held_s=held_s,
+        reason=ended.reason,
+        announced_blocks=ended.announced_blocks,
+        present_blocks=ended.present_blocks,
+        pulled_blocks=ended.pulled_blocks,
+        pulled_bytes=ended.pulled_bytes,
+    )
