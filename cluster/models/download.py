@@ -74,5 +74,5 @@ def require_space(folder: Path, needed_bytes: int) -> None:
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < needed_bytes:
         raise ModelUnavailable(
-            f"{folder} has {free_bytes // 2**20} MiB free, {needed_bytes // 2**20} are needed; set BATON_CACHE elsewhere"
+            f"{folder} has {free_bytes // 2**20} MiB free; {needed_bytes // 2**20} are needed (BATON_CACHE)"
         )

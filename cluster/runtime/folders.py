@@ -1,0 +1,51 @@
+"""The files of a run: one private folder each, `/tmp/baton-<uid>/<pid>-<ticks>`, with Ray's and HAProxy's inside.
+
+Short, because Unix socket paths end at 107 bytes. `/tmp` can be written by everyone, so the outer folder is used only
+when it is ours alone.
+"""
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from cluster.runtime.mark import RunMark, parse
+
+
+class UnsafeFolder(Exception):
+    """Somebody else owns, or may write, the folder our runs would lie in."""
+
+
+def runs_folder() -> Path:
+    """Where all runs of this user are. Made when missing; raises `UnsafeFolder`."""
+    folder = Path(f"/tmp/baton-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise UnsafeFolder(f"{folder} is not a folder that only this user can write; remove it")
+    return folder
+
+
+def run_folder(mark: RunMark) -> Path:
+    """The folder of one run, whether or not it exists."""
+    return runs_folder() / f"{mark.pid}-{mark.start_ticks}"
+
+
+def make_run_folder(mark: RunMark) -> Path:
+    """The folder of one run, made when missing."""
+    folder = run_folder(mark)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def existing_runs() -> list[RunMark]:
+    """Every run that has a folder, alive or dead."""
+    return [mark for mark in (parse(path.name) for path in runs_folder().iterdir()) if mark]
+
+
+def remove_run_folder(mark: RunMark) -> bool:
+    """Remove a run's folder; whether there was one."""
+    folder = run_folder(mark)
+    there = folder.is_dir()
+    shutil.rmtree(folder, ignore_errors=True)
+    return there
