@@ -28,7 +28,7 @@ def _holder(port: int) -> str:
     import psutil
 
     for connection in psutil.net_connections("inet"):
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+        if connection.status == "LISTEN" and connection.laddr and connection.laddr.port == port and connection.pid:
             try:
                 return f" by {psutil.Process(connection.pid).name()} (process {connection.pid})"
             except psutil.Error:

@@ -16,6 +16,8 @@ from cluster.runtime.mark import RunMark, parse
 from cluster.runtime.reclaim import clear_run
 
 CLOSE_DEADLINE_S = 30.0
+DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Blocked before the process exists and inherited, so that no moment is left in which one of them ends it."""
 
 
 class Reaper:
@@ -23,6 +25,7 @@ class Reaper:
 
     def __init__(self, mark: RunMark) -> None:
         read_end, self._write_end = os.pipe()
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, DEAF_TO)
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-S", "-m", "cluster.runtime.reaper", str(read_end), str(mark)],
@@ -34,6 +37,7 @@ class Reaper:
                 stderr=subprocess.DEVNULL,
             )
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
             os.close(read_end)
 
     @property
@@ -49,8 +53,6 @@ class Reaper:
 
 def main(read_end: int, mark: RunMark) -> None:
     """Wait for the driver's end, then clear its run."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
     while os.read(read_end, 1):
         pass
     clear_run(mark)
