@@ -1,0 +1,29 @@
+"""Builds a gateway: vLLM's own API app over a `Backend`, without an engine and without weights."""
+
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+
+from cluster.gateway import sse
+from cluster.gateway.arguments import GatewaySettings, server_arguments
+from cluster.gateway.asgi import GatewayApplication
+from cluster.gateway.backend import Backend
+from cluster.gateway.engine_client import ClusterClient
+from cluster.gateway.operations import Exposition, Operations
+
+_TASKS = ("generate",)
+
+
+async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics: Exposition) -> GatewayApplication:
+    """An ASGI application that serves `settings.model_path` from `backend`. Takes a second or so.
+
+    Raises InvalidArgument for an entry of `api_args` that vLLM does not take.
+    """
+    args = server_arguments(settings)
+    config = AsyncEngineArgs.from_cli_args(args).create_engine_config()
+    client = ClusterClient(config, backend)
+    app = build_app(args, _TASKS, config.model_config)
+    await init_app_state(client, app.state, args, _TASKS)
+    app.state.server = None  # vLLM's error handlers stop a server whose engine has died; ours is a fleet
+    sse.install(app.state)
+    return GatewayApplication(app, Operations(backend, metrics), settings.max_body_bytes)

@@ -1,0 +1,86 @@
+"""The outermost ASGI application of a gateway: what reaches vLLM's app, and what comes back.
+
+In: only open routes and methods, a body no longer than allowed, no headers by which a client would choose its own
+priority or replica. Back: `cluster.gateway.reply`. However a request ends, everything it opened is closed; Serve
+cancels this coroutine when a client goes away and nothing else.
+"""
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from cluster.gateway.asgi_types import Application, Headers, Receive, Scope, Send
+from cluster.gateway.body import BodyTooLarge, BoundedBody, declared_bytes
+from cluster.gateway.failures import Failure
+from cluster.gateway.operations import Operations
+from cluster.gateway.reply import Reply, too_large
+from cluster.gateway.routes import Route, Shape, find
+from cluster.gateway.scope import RequestScope, current_scope
+
+_log = logging.getLogger(__name__)
+_WITHHELD = frozenset({b"x-vllm-priority", b"x-data-parallel-rank"})
+_NORMAL_CLOSURE = 1000
+
+
+class GatewayApplication:
+    """vLLM's app, guarded. `routes` is what Serve asks for to label its metrics."""
+
+    def __init__(self, app: Any, operations: Operations, max_body_bytes: int) -> None:
+        self._app: Application = app
+        self._operations = operations
+        self._max_body_bytes = max_body_bytes
+        self.routes = app.routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _NORMAL_CLOSURE})
+        else:
+            await self._http(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        route = find(path)
+        request = RequestScope()
+        body = BoundedBody(receive, self._max_body_bytes)
+        reply = Reply(send, request, body, route.shape if route else Shape.OTHER)
+        refusal = self._refusal(route, scope)
+        if refusal is not None:
+            await reply.fail(refusal)
+        elif self._operations.serves(path):
+            await self._operations.answer(path, send)
+        else:
+            inner = {**scope, "headers": _admitted(scope["headers"])}
+            await self._serve(inner, body, reply, request)
+
+    def _refusal(self, route: Route | None, scope: Scope) -> Failure | None:
+        """Why the request does not reach vLLM's app at all."""
+        if route is None:
+            return Failure(HTTPStatus.NOT_FOUND, f"there is no route {scope['path']}")
+        if scope["method"] not in route.methods:
+            return Failure(HTTPStatus.METHOD_NOT_ALLOWED, f"{scope['method']} is not allowed here")
+        declared = declared_bytes(scope["headers"])
+        if declared is not None and declared > self._max_body_bytes:
+            return too_large()
+        return None
+
+    async def _serve(self, scope: Scope, body: BoundedBody, reply: Reply, request: RequestScope) -> None:
+        """One request through vLLM's app, in a scope of its own that is closed at the end."""
+        token = current_scope.set(request)
+        try:
+            await self._app(scope, body, reply)
+        except BodyTooLarge:
+            if not reply.started:
+                await reply.fail(too_large())
+        except Exception:
+            _log.exception("%s failed", scope["path"])
+            if not reply.started:
+                await reply.fail(Failure(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error"))
+        finally:
+            current_scope.reset(token)
+            await request.close()
+
+
+def _admitted(headers: Headers) -> Headers:
+    return [header for header in headers if header[0] not in _WITHHELD]

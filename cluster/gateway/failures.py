@@ -1,0 +1,102 @@
+"""Errors at the gateway's edges: Baton's become vLLM's inside its app, and every answer is a proper error body.
+
+vLLM's handlers turn their own exception classes into statuses, but never set `Retry-After` and answer an error before
+the first token of a stream with 200; `Failure` carries what the ASGI wrapper needs to put both right. Messages are
+for clients: no traceback, no path. Anthropic's API has error bodies of its own, all others OpenAI's.
+"""
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from vllm.exceptions import GenerationError, GracefulHTTPError, RetryableRequestError, VLLMValidationError
+
+from cluster.errors import BatonError, DeadlineExceeded, InvalidRequest, NoReplicaReady, Overloaded, ReplicaLost
+from cluster.gateway.routes import Shape
+
+_OPENAI_TYPES = {
+    400: "BadRequestError",
+    404: "NotFoundError",
+    405: "MethodNotAllowedError",
+    413: "RequestTooLargeError",
+    429: "RateLimitError",
+    503: "ServiceUnavailableError",
+    504: "TimeoutError",
+}
+_ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+_RETRYABLE = (429, 503)
+_DEFAULT_RETRY_AFTER_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a request failed, as a client is told."""
+
+    status: int
+    message: str
+    retry_after_s: float | None = None
+
+    @classmethod
+    def of(cls, error: BatonError) -> "Failure":
+        """The client's view of one of our errors."""
+        return cls(error.status, str(error) or type(error).__name__, error.retry_after_s)
+
+    def body(self, shape: Shape = Shape.OTHER) -> bytes:
+        """The error body of the API that was called."""
+        kind = _OPENAI_TYPES.get(self.status, "InternalServerError")
+        return _body({"message": self.message, "type": kind, "param": None, "code": self.status}, self.status, shape)
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of a JSON answer with this body, apart from its length."""
+        return [(b"content-type", b"application/json"), *retry_after(self.status, self.retry_after_s)]
+
+
+def error_body(body: bytes, status: int, shape: Shape) -> bytes:
+    """vLLM's or the framework's error answer as the API that was called specifies it."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if not isinstance(error, dict) or "message" not in error:
+        return Failure(status, HTTPStatus(status).phrase).body(shape)
+    return _body(error, status, shape)
+
+
+def _body(error: dict[str, Any], status: int, shape: Shape) -> bytes:
+    if shape is not Shape.MESSAGE:
+        return json.dumps({"error": error}).encode()
+    kind = _ANTHROPIC_TYPES.get(status, "api_error")
+    return json.dumps({"type": "error", "error": {"type": kind, "message": error["message"]}}).encode()
+
+
+def retry_after(status: int, seconds: float | None) -> list[tuple[bytes, bytes]]:
+    """The `Retry-After` header where the status asks for one: whole seconds, at least one."""
+    if status not in _RETRYABLE:
+        return []
+    return [(b"retry-after", str(max(1, round(seconds or _DEFAULT_RETRY_AFTER_S))).encode())]
+
+
+def to_vllm(error: BatonError) -> Exception:
+    """The vLLM exception whose handlers answer with our status."""
+    message = str(error) or type(error).__name__
+    match error:
+        case InvalidRequest():
+            return VLLMValidationError(message)  # type: ignore[no-any-return]  # vllm is not followed by mypy
+        case Overloaded() | NoReplicaReady() | DeadlineExceeded():
+            return GracefulHTTPError(message, HTTPStatus(error.status))  # type: ignore[no-any-return]
+        case ReplicaLost():
+            return RetryableRequestError(message)  # type: ignore[no-any-return]
+        case _:
+            return GenerationError(message)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Fakes of seams, as real as their tests need."""
