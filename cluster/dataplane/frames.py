@@ -87,7 +87,7 @@ class Handoff(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WorkerInfo(msgspec.Struct, array_like=True, frozen=True):
-    """What a worker is; fixed for its life."""
+    """What a worker is; fixed for its life, except where its store is."""
 
     replica_id: str
     role: Role
@@ -111,7 +111,7 @@ class Challenge(msgspec.Struct, frozen=True, tag="challenge"):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """The gateway is in."""
+    """The gateway is in. Comes again when the worker's store has moved, with its new address."""
 
     worker: WorkerInfo
 

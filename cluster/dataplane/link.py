@@ -190,6 +190,9 @@ class WorkerLink:
                 self._answer(frame)
             case Welcome() if self.info is None:
                 self._enter(frame.worker)
+            case Welcome():
+                self.info = frame.worker
+                self._observer.changed()
             case Refused() if self.info is None:
                 self._refused = frame.reason
                 log.error("worker %s at %s refuses this gateway: %s", self.replica_id, self.address, frame.reason)

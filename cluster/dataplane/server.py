@@ -94,12 +94,13 @@ class WorkerServer:
         self.settings = settings
         self.handler = handler
         self.kv_snapshot = kv_snapshot
+        self.worker = settings.worker
         self.load: Load | None = None
         self._gateways: set[GatewayConnection] = set()
         self._server: asyncio.Server | None = None
 
     def __repr__(self) -> str:
-        return f"<WorkerServer {self.settings.worker.replica_id} gateways={len(self._gateways)} streams={self.streams}>"
+        return f"<WorkerServer {self.worker.replica_id} gateways={len(self._gateways)} streams={self.streams}>"
 
     @property
     def streams(self) -> int:
@@ -120,6 +121,12 @@ class WorkerServer:
 
     def _accept(self) -> FrameConnection:
         return FrameConnection(from_gateway, GatewayConnection(self), self.settings.connection)
+
+    def update_worker(self, worker: WorkerInfo) -> None:
+        """The worker's store has moved: tell every gateway."""
+        self.worker = worker
+        for gateway in self._gateways:
+            gateway.update_worker(worker)
 
     def publish_load(self, load: Load) -> None:
         """Send the load to every gateway, and to each that comes later."""
@@ -232,7 +239,7 @@ class GatewayConnection:
         self.greeted, self.name = True, name
         if self._greeting_timer is not None:
             self._greeting_timer.cancel()
-        self.connection.send(Welcome(self._server.settings.worker))
+        self.connection.send(Welcome(self._server.worker))
         if self._server.load is not None:
             self.connection.send(self._server.load)
         if self._server.kv_snapshot is not None:
@@ -259,6 +266,10 @@ class GatewayConnection:
             self.connection.outbox.forget(number)
             if sink.leg is not None:
                 sink.leg.abort()
+
+    def update_worker(self, worker: WorkerInfo) -> None:
+        if self.greeted:
+            self.connection.send(Welcome(worker))
 
     def publish_load(self, load: Load) -> None:
         if self.greeted:
