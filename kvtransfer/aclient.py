@@ -1,0 +1,244 @@
+"""An asyncio connection to the node's store: many requests at once, replies found by their number.
+
+The same rules as `kvtransfer.client`: any trouble with the socket raises `StoreLost` in every request under way, and
+the client is dead from then on.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from kvtransfer.arena import Arena
+from kvtransfer.client import StoreClient
+from kvtransfer.errors import FramingError, RequestRefused, StoreLost, StoreRefused
+from kvtransfer.framing import FrameBuffer, frame
+from kvtransfer.greeting import answer, verdict
+from kvtransfer.protocol import (
+    Abandon,
+    Announce,
+    AwaitHandoff,
+    Commit,
+    Conclude,
+    Distrust,
+    Done,
+    Failed,
+    HandoffEnded,
+    Pin,
+    Pinned,
+    PinnedBlock,
+    Refused,
+    Release,
+    Reply,
+    Request,
+    Reserve,
+    Reserved,
+    Statistics,
+    StoreStatistics,
+    Unpin,
+)
+from kvtransfer.transport import BlockKey
+
+R = TypeVar("R")
+
+_encode = msgspec.msgpack.Encoder().encode
+_reply: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Reply | Refused)
+
+
+class _Wire(asyncio.Protocol):
+    """Frames on the socket, and who waits for which."""
+
+    def __init__(self) -> None:
+        self.greeting: asyncio.Queue[bytes] = asyncio.Queue()  # two frames at most: the greeting is lockstep
+        self.is_greeted = False
+        self.waiting: dict[int, asyncio.Future[Any]] = {}
+        self.lost: StoreLost | None = None
+        self.closed = asyncio.get_running_loop().create_future()
+        self._buffer = FrameBuffer()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer.feed(data)
+        try:
+            for body in self._buffer.frames():
+                if self.is_greeted:
+                    self._deliver(_reply.decode(body))
+                else:
+                    self.greeting.put_nowait(body)
+        except (FramingError, msgspec.MsgspecError) as error:
+            self.fail(StoreLost(str(error)))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.fail(StoreLost(str(error or "the store closed the connection")))
+        self.closed.set_result(None)
+
+    def fail(self, error: StoreLost) -> None:
+        """End every request under way with `error`, the first that is given."""
+        if self.lost is None:
+            self.lost = error
+            self.greeting.put_nowait(b"")
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_exception(self.lost)
+        self.transport.abort()
+
+    def _deliver(self, reply: Any) -> None:
+        if isinstance(reply, Refused):
+            self.fail(StoreRefused(reply.reason))
+            return
+        future = self.waiting.get(reply.id)
+        if future is not None and not future.done():
+            future.set_result(reply)
+
+
+class AsyncStoreClient:
+    """One greeted connection, used from one event loop. `timeout_s` bounds every request but the waits."""
+
+    def __init__(self, wire: _Wire, timeout_s: float) -> None:
+        """Use `connect`."""
+        self.epoch = ""
+        self.address = ""
+        self._wire = wire
+        self._timeout_s = timeout_s
+        self._ids = itertools.count(1)
+        self._credentials = ("", "", "", b"")
+
+    @classmethod
+    async def connect(
+        cls, socket_name: str, fingerprint: str, name: str, secret: bytes, timeout_s: float = 10.0
+    ) -> "AsyncStoreClient":
+        """Connect and greet. Raises `StoreLost` when nobody answers in time, `StoreRefused` when not let in."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, wire = await asyncio.get_running_loop().create_unix_connection(_Wire, "\0" + socket_name)
+                client = cls(wire, timeout_s)
+                client._credentials = (socket_name, fingerprint, name, secret)
+                try:
+                    await client._greet()
+                except BaseException:
+                    await client.close()
+                    raise
+        except OSError as error:
+            raise StoreLost(f"store {socket_name!r}: {error or 'no answer in time'}") from error
+        return client
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is dead."""
+        return self._wire.lost is not None
+
+    async def until_lost(self) -> None:
+        """Return when the connection is dead."""
+        await asyncio.shield(self._wire.closed)
+
+    async def attach(self, slot_bytes: int) -> Arena:
+        """Map the arena, over a short connection of its own. Raises `RequestRefused` for another slot size."""
+        return await asyncio.to_thread(_attach_once, *self._credentials, self._timeout_s, slot_bytes)
+
+    async def reserve(self, keys: Sequence[BlockKey]) -> Reserved:
+        """Slots to write these blocks into."""
+        return await self._ask(Reserve(next(self._ids), list(keys)), Reserved)
+
+    async def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int]) -> int:
+        """The reserved slots hold whole blocks now; how many were still ours."""
+        return (await self._ask(Commit(next(self._ids), list(keys), list(checksums)), Done)).count
+
+    async def abandon(self, keys: Sequence[BlockKey]) -> int:
+        """The reserved slots will not be written; how many were still ours."""
+        return (await self._ask(Abandon(next(self._ids), list(keys)), Done)).count
+
+    async def announce(self, handoff_id: str, keys: Sequence[BlockKey]) -> None:
+        """Name the blocks of a hand-off, in prompt order. Raises `RequestRefused` when it is announced already."""
+        await self._ask(Announce(next(self._ids), handoff_id, list(keys)), Done)
+
+    async def conclude(self, handoff_id: str) -> None:
+        """Nothing more will be committed for this hand-off."""
+        await self._ask(Conclude(next(self._ids), handoff_id), Done)
+
+    async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
+        """Wait for a hand-off's blocks; they stay pinned until `release`. Cancelling the wait releases them."""
+        request = AwaitHandoff(next(self._ids), handoff_id, source, deadline_s)
+        try:
+            return await self._ask(request, HandoffEnded, deadline_s + self._timeout_s)
+        except asyncio.CancelledError:
+            if not self.is_lost:
+                self._send(Release(next(self._ids), handoff_id))
+            raise
+
+    async def release(self, handoff_id: str) -> None:
+        """Drop the pins of a wait. Unknown ids are fine."""
+        await self._ask(Release(next(self._ids), handoff_id), Done)
+
+    async def pin(self, keys: Sequence[BlockKey]) -> list[PinnedBlock]:
+        """Pin the longest readable prefix of `keys`."""
+        return (await self._ask(Pin(next(self._ids), list(keys)), Pinned)).blocks
+
+    async def unpin(self, keys: Sequence[BlockKey]) -> int:
+        """Drop one pin of each key; how many there were."""
+        return (await self._ask(Unpin(next(self._ids), list(keys)), Done)).count
+
+    async def distrust(self, keys: Sequence[BlockKey]) -> int:
+        """These blocks failed their checksum; how many were still known."""
+        return (await self._ask(Distrust(next(self._ids), list(keys)), Done)).count
+
+    async def statistics(self) -> StoreStatistics:
+        """The store's own snapshot."""
+        return await self._ask(Statistics(next(self._ids)), StoreStatistics)
+
+    async def close(self) -> None:
+        """End the connection; the store releases all it held. Safe to call twice."""
+        self._wire.fail(StoreLost("the connection is closed"))
+        await asyncio.shield(self._wire.closed)
+
+    def __repr__(self) -> str:
+        state = "lost" if self.is_lost else "open"
+        return f"<AsyncStoreClient epoch={self.epoch} {state} waiting={len(self._wire.waiting)}>"
+
+    async def _greet(self) -> None:
+        _, fingerprint, name, secret = self._credentials
+        self._wire.transport.write(frame(answer(await self._greeting_frame(), secret, fingerprint, name)))
+        welcome = verdict(await self._greeting_frame())
+        self._wire.is_greeted = True
+        self.epoch, self.address = welcome.epoch, welcome.address
+
+    async def _greeting_frame(self) -> bytes:
+        body = await self._wire.greeting.get()
+        if not body:
+            raise self._wire.lost or StoreLost("the store sent an empty frame")
+        return body
+
+    async def _ask(self, request: Request, kind: type[R], timeout_s: float | None = None) -> R:
+        """The reply. A reply that never comes means the store is lost."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._wire.waiting[request.id] = future
+        try:
+            self._send(request)
+            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
+                reply = await future
+        except TimeoutError:
+            self._wire.fail(StoreLost(f"no reply to {type(request).__name__} in time"))
+            raise StoreLost(f"no reply to {type(request).__name__} in time") from None
+        finally:
+            del self._wire.waiting[request.id]
+        if isinstance(reply, Failed):
+            raise RequestRefused(reply.reason)
+        if not isinstance(reply, kind):
+            self._wire.fail(StoreLost(f"the store answered {type(reply).__name__}"))
+            raise StoreLost(f"the store answered {type(reply).__name__}")
+        return reply
+
+    def _send(self, request: Request) -> None:
+        if self._wire.lost is not None:
+            raise StoreLost(str(self._wire.lost))
+        self._wire.transport.write(frame(_encode(request)))
+
+
+def _attach_once(
+    socket_name: str, fingerprint: str, name: str, secret: bytes, timeout_s: float, slot_bytes: int
+) -> Arena:
+    with StoreClient.connect(socket_name, fingerprint, f"{name} (attach)", secret, timeout_s) as client:
+        return client.attach(slot_bytes)

@@ -1,0 +1,106 @@
+"""Frames on a byte stream: an unsigned 32-bit little-endian length, then that many bytes.
+
+`FrameBuffer` does no I/O: bytes go in, whole frames come out. A length above the maximum raises `FrameTooLarge`
+before a byte of the frame is kept.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+from kvtransfer.errors import FrameTooLarge, FrameTruncated
+
+LENGTH_BYTES = 4
+DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
+
+
+def frame(body: bytes) -> bytes:
+    """`body` with its length in front."""
+    return len(body).to_bytes(LENGTH_BYTES, "little") + body
+
+
+def body_length(prefix: bytes | bytearray, max_frame_bytes: int) -> int:
+    """The length a prefix announces. Raises `FrameTooLarge`."""
+    length = int.from_bytes(prefix, "little")
+    if length > max_frame_bytes:
+        raise FrameTooLarge(length, max_frame_bytes)
+    return length
+
+
+class FrameBuffer:
+    """Collects bytes as they come and cuts them into frames."""
+
+    def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._waiting = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Append what was received."""
+        self._waiting += data
+
+    def next_frame(self) -> bytes | None:
+        """The next whole frame's body, or None when more bytes are needed. Raises `FrameTooLarge`."""
+        if len(self._waiting) < LENGTH_BYTES:
+            return None
+        end = LENGTH_BYTES + body_length(self._waiting[:LENGTH_BYTES], self.max_frame_bytes)
+        if len(self._waiting) < end:
+            return None
+        body = bytes(self._waiting[LENGTH_BYTES:end])
+        del self._waiting[:end]
+        return body
+
+    def frames(self) -> Iterator[bytes]:
+        """All whole frames received so far. Raises `FrameTooLarge`."""
+        while (body := self.next_frame()) is not None:
+            yield body
+
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether an end of the stream now would cut a frame."""
+        return bool(self._waiting)
+
+
+def receive_frame(sock: socket.socket, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> bytes | None:
+    """The next frame's body from a blocking socket; None at the end of the stream.
+
+    Raises `FrameTooLarge`, `FrameTruncated`, and what the socket raises (`TimeoutError` included).
+    """
+    prefix = _receive_exactly(sock, LENGTH_BYTES)
+    if not prefix:
+        return None
+    body = _receive_exactly(sock, body_length(_whole(prefix, LENGTH_BYTES), max_frame_bytes))
+    return bytes(_whole(body, body_length(prefix, max_frame_bytes)))
+
+
+async def read_frame(reader: asyncio.StreamReader, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> bytes | None:
+    """The next frame's body from an asyncio stream; None at its end. Raises `FrameTooLarge` and `FrameTruncated`."""
+    try:
+        prefix = await reader.readexactly(LENGTH_BYTES)
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise FrameTruncated from None
+        return None
+    try:
+        return await reader.readexactly(body_length(prefix, max_frame_bytes))
+    except asyncio.IncompleteReadError:
+        raise FrameTruncated from None
+
+
+def _receive_exactly(sock: socket.socket, length: int) -> bytearray:
+    """`length` bytes, or what came before the end of the stream."""
+    received = bytearray(length)
+    view, filled = memoryview(received), 0
+    while filled < length:
+        count = sock.recv_into(view[filled:])
+        if not count:
+            break
+        filled += count
+    view.release()
+    del received[filled:]
+    return received
+
+
+def _whole(received: bytearray, length: int) -> bytearray:
+    if len(received) < length:
+        raise FrameTruncated
+    return received

@@ -1,0 +1,65 @@
+"""The destination's side of a pull: what lands in this store on behalf of one waiting connection.
+
+A block that another pull or a local engine is already writing is not asked for again; the pull waits for that writer
+instead. Everything that is here is pinned until `take_pins` or `close`.
+"""
+
+from collections.abc import Sequence
+
+from kvtransfer.store import Store
+from kvtransfer.transport import BlockKey
+
+
+class PullSink:
+    """A `BlockSink` of a store. One pull, then `close`."""
+
+    def __init__(self, store: Store) -> None:
+        self.announced: Sequence[BlockKey] = ()
+        self._store = store
+        self._owner = store.open_owner()
+        self._pinned: dict[BlockKey, int] = {}
+
+    def missing(self, keys: Sequence[BlockKey]) -> Sequence[BlockKey]:
+        """See `BlockSink`."""
+        self.announced = keys
+        self._pin_present()
+        return [key for key in keys if key not in self._pinned and not self._store.is_being_written(key)]
+
+    def reserve(self, key: BlockKey) -> memoryview | None:
+        """See `BlockSink`."""
+        slot = self._store.reserve(self._owner, [key]).slots[0]
+        if slot is None or self._store.arena is None:
+            return None
+        return self._store.arena.slot(slot)
+
+    def commit(self, key: BlockKey, checksum: int) -> None:
+        """See `BlockSink`."""
+        if self._store.commit(self._owner, [key], [checksum]):
+            self._pin_present([key])
+            self._store.count_pulled()
+
+    def abandon(self, key: BlockKey) -> None:
+        """See `BlockSink`."""
+        self._store.abandon(self._owner, [key])
+
+    async def settle(self) -> None:
+        """Return when no announced block is being written by anybody. The caller brings the deadline."""
+        for key in self.announced:
+            await self._store.until_written(key)
+
+    def take_pins(self) -> list[int]:
+        """The pins of all announced blocks that are here, in prompt order; they are the caller's now."""
+        self._pin_present()
+        pins = [self._pinned[key] for key in self.announced if key in self._pinned]
+        self._pinned.clear()
+        return pins
+
+    def close(self) -> None:
+        """Give back everything."""
+        self._store.drop(self._pinned.values())
+        self._pinned.clear()
+        self._store.release_owner(self._owner)
+
+    def _pin_present(self, keys: Sequence[BlockKey] | None = None) -> None:
+        wanted = self.announced if keys is None else keys
+        self._pinned |= self._store.pin_present(key for key in wanted if key not in self._pinned)

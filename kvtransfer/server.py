@@ -1,0 +1,92 @@
+"""The store process's front: a Unix socket in the abstract namespace, so that nothing is left to clean up.
+
+Owns the store, its transport and every task; `close` ends them all.
+"""
+
+import asyncio
+import logging
+
+from kvtransfer.connection import Reception, StoreConnection
+from kvtransfer.settings import StoreSettings
+from kvtransfer.store import Store
+from kvtransfer.transport import Transport
+from kvtransfer.waits import HandoffWaits
+
+logger = logging.getLogger(__name__)
+
+POPULATE_BYTES = 32 * 1024 * 1024
+"""How much of the arena is made resident between two looks at the loop."""
+
+
+class StoreServer:
+    """Serves one store to the processes of this node and, through `transport`, to other nodes."""
+
+    def __init__(self, settings: StoreSettings, secret: bytes, fingerprint: str, transport: Transport) -> None:
+        self.store = Store(settings)
+        self._settings = settings
+        self._transport = transport
+        self._reception = Reception(
+            settings=settings,
+            secret=secret,
+            fingerprint=fingerprint,
+            address=lambda: transport.address,
+            store=self.store,
+            waits=HandoffWaits(self.store, transport),
+            connections=set(),
+            tasks=set(),
+        )
+        self._server: asyncio.Server | None = None
+        self._housekeeping: list[asyncio.Task[None]] = []
+
+    @property
+    def address(self) -> str:
+        """Where other stores reach this one."""
+        return self._transport.address
+
+    @property
+    def socket_name(self) -> str:
+        """Where processes of this node reach it."""
+        return self._settings.socket_name
+
+    @property
+    def connections(self) -> int:
+        """How many local connections are open."""
+        return len(self._reception.connections)
+
+    async def start(self) -> None:
+        """Return when both sides are reachable. Raises `OSError` when the name or the address is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: StoreConnection(self._reception), "\0" + self._settings.socket_name, backlog=256
+        )
+        await self._transport.serve(self.store)
+        self._housekeeping = [loop.create_task(self._sweep()), loop.create_task(self._populate())]
+
+    async def close(self) -> None:
+        """Close every connection and end every wait. What the store held is gone."""
+        if self._server is not None:
+            self._server.close()
+        connections = list(self._reception.connections)
+        for connection in connections:
+            connection.close()
+        tasks = [*self._housekeeping, *self._reception.tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._transport.close()
+        await asyncio.gather(*(connection.closed for connection in connections))
+        self.store.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.sweep_s)
+            self.store.expire()
+
+    async def _populate(self) -> None:
+        """Once the arena exists, make it resident in another thread while the store already works."""
+        arena = await self.store.until_attached()
+        for first_byte in range(0, arena.slots * arena.slot_bytes, POPULATE_BYTES):
+            await asyncio.to_thread(arena.populate, first_byte, POPULATE_BYTES)
+
+    def __repr__(self) -> str:
+        return f"<StoreServer @{self.socket_name} {self.address} connections={self.connections} {self.store!r}>"

@@ -1,0 +1,235 @@
+"""The slot table: which block is in which slot, and who may touch it. Pure: no memory, clock or I/O.
+
+Invariants (`check`): a key names at most one slot that is being written or can be read; only COMMITTED slots are on
+offer for eviction; a slot has pins exactly in PINNED and DISTRUSTED, and a writer exactly in WRITING. A slot's number
+is stable while it is pinned, so a pin is held by slot, not by key.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvtransfer.eviction import EvictionPolicy
+from kvtransfer.states import SLOT_TRANSITIONS, SlotEvent, SlotState
+from kvtransfer.transport import BlockKey
+
+Owner = int
+"""Names whoever reserves slots and announces hand-offs: a connection or a pull, never reused within one store."""
+
+READABLE = (SlotState.COMMITTED, SlotState.PINNED)
+
+
+@dataclass(slots=True)
+class _Slot:
+    state: SlotState = SlotState.FREE
+    key: BlockKey = b""
+    owner: Owner | None = None
+    checksum: int = 0
+    pins: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """For each key a slot, or None when it is here, being written, or (`full` of them) has no room."""
+
+    slots: list[int | None]
+    full: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStatistics:
+    """Slots by state (they sum to all slots; distrusted ones count as pinned) and counters that only grow."""
+
+    free: int
+    writing: int
+    committed: int
+    pinned: int
+    pins: int
+    committed_blocks: int
+    evicted_blocks: int
+    distrusted_blocks: int
+
+
+class SlotTable:
+    """Owns the state of every slot."""
+
+    def __init__(self, slots: int, policy: EvictionPolicy) -> None:
+        self._slots = [_Slot() for _ in range(slots)]
+        self._free = list(range(slots - 1, -1, -1))
+        self._by_key: dict[BlockKey, int] = {}
+        self._written_by: dict[Owner, dict[BlockKey, int]] = {}
+        self._policy = policy
+        self._counts = dict.fromkeys(SlotState, 0) | {SlotState.FREE: slots}
+        self._pins = self._committed_blocks = self._evicted_blocks = self._distrusted_blocks = 0
+
+    def reserve(self, keys: Sequence[BlockKey], owner: Owner) -> Reservation:
+        """Slots for `owner` to write the blocks that are not here. What is here counts as used, so it goes last."""
+        for key in reversed(keys):
+            self._touch(key)
+        slots: list[int | None] = []
+        full = 0
+        for key in keys:
+            slot = None
+            if key not in self._by_key:
+                slot = self._reserve_one(key, owner)
+                full += slot is None
+            slots.append(slot)
+        return Reservation(slots, full)
+
+    def commit(self, key: BlockKey, checksum: int, owner: Owner) -> int | None:
+        """The owner's slot holds the whole block: its slot, readable now; None when the owner was not writing it."""
+        slot = self._written_by.get(owner, {}).pop(key, None)
+        if slot is None:
+            return None
+        entry = self._move(slot, SlotEvent.COMMIT)
+        entry.owner, entry.checksum = None, checksum
+        self._policy.offer(slot)
+        self._committed_blocks += 1
+        return slot
+
+    def abandon(self, key: BlockKey, owner: Owner) -> bool:
+        """The owner will not write the block. False when it was not writing it."""
+        slot = self._written_by.get(owner, {}).pop(key, None)
+        if slot is None:
+            return False
+        self._move(slot, SlotEvent.ABANDON)
+        self._vacate(slot)
+        return True
+
+    def release_owner(self, owner: Owner) -> list[BlockKey]:
+        """Abandon everything the owner is writing; the keys that will not come."""
+        keys = list(self._written_by.get(owner, {}))
+        for key in keys:
+            self.abandon(key, owner)
+        self._written_by.pop(owner, None)
+        return keys
+
+    def pin(self, key: BlockKey) -> int | None:
+        """Pin a readable block: its slot, or None when it cannot be read."""
+        slot = self._by_key.get(key)
+        if slot is None or self._slots[slot].state not in READABLE:
+            return None
+        if self._slots[slot].state is SlotState.COMMITTED:
+            self._policy.withdraw(slot)
+        self._move(slot, SlotEvent.PIN).pins += 1
+        self._pins += 1
+        return slot
+
+    def unpin(self, slots: Iterable[int]) -> None:
+        """Drop one pin of each slot, given in prompt order: a chain's end is of no use without its start, so the end
+        becomes the older for eviction.
+        """
+        for slot in reversed(list(slots)):
+            self._unpin_one(slot)
+
+    def distrust(self, key: BlockKey) -> bool:
+        """Forget a readable block: at once, or when its last pin goes. False when it is not here."""
+        slot = self._by_key.get(key)
+        if slot is None or self._slots[slot].state not in READABLE:
+            return False
+        if self._slots[slot].state is SlotState.COMMITTED:
+            self._policy.withdraw(slot)
+        del self._by_key[key]
+        if self._move(slot, SlotEvent.DISTRUST).state is SlotState.FREE:
+            self._empty(slot)
+        self._distrusted_blocks += 1
+        return True
+
+    def is_readable(self, key: BlockKey) -> bool:
+        """Whether the block can be pinned."""
+        slot = self._by_key.get(key)
+        return slot is not None and self._slots[slot].state in READABLE
+
+    def is_being_written(self, key: BlockKey) -> bool:
+        """Whether somebody reserved the block and has neither committed nor abandoned it."""
+        slot = self._by_key.get(key)
+        return slot is not None and self._slots[slot].state is SlotState.WRITING
+
+    def checksum(self, slot: int) -> int:
+        """The checksum committed with the block in `slot`."""
+        return self._slots[slot].checksum
+
+    def statistics(self) -> SlotStatistics:
+        """A truthful snapshot."""
+        return SlotStatistics(
+            free=self._counts[SlotState.FREE],
+            writing=self._counts[SlotState.WRITING],
+            committed=self._counts[SlotState.COMMITTED],
+            pinned=self._counts[SlotState.PINNED] + self._counts[SlotState.DISTRUSTED],
+            pins=self._pins,
+            committed_blocks=self._committed_blocks,
+            evicted_blocks=self._evicted_blocks,
+            distrusted_blocks=self._distrusted_blocks,
+        )
+
+    def check(self) -> None:
+        """Assert the invariants. Costs time in proportion to the slots: for tests."""
+        for state in SlotState:
+            assert self._counts[state] == sum(entry.state is state for entry in self._slots)
+        assert sorted(self._free) == [i for i, e in enumerate(self._slots) if e.state is SlotState.FREE]
+        assert len(self._policy) == self._counts[SlotState.COMMITTED]
+        assert self._pins == sum(entry.pins for entry in self._slots)
+        for index, entry in enumerate(self._slots):
+            assert (entry.pins > 0) == (entry.state in (SlotState.PINNED, SlotState.DISTRUSTED))
+            assert (entry.owner is not None) == (entry.state is SlotState.WRITING)
+            named = entry.state in (SlotState.WRITING, *READABLE)
+            assert named == (self._by_key.get(entry.key) == index)
+            if entry.owner is not None:
+                assert self._written_by[entry.owner][entry.key] == index
+        assert sum(map(len, self._written_by.values())) == self._counts[SlotState.WRITING]
+
+    def __repr__(self) -> str:
+        counts = " ".join(f"{state.value}={count}" for state, count in self._counts.items() if count)
+        return f"<SlotTable {counts} pins={self._pins}>"
+
+    def _move(self, slot: int, event: SlotEvent) -> _Slot:
+        """The only place that assigns a slot's state."""
+        entry = self._slots[slot]
+        after = SLOT_TRANSITIONS[entry.state][event]
+        self._counts[entry.state] -= 1
+        self._counts[after] += 1
+        entry.state = after
+        return entry
+
+    def _reserve_one(self, key: BlockKey, owner: Owner) -> int | None:
+        slot = self._free.pop() if self._free else self._evict()
+        if slot is None:
+            return None
+        entry = self._move(slot, SlotEvent.RESERVE)
+        entry.key, entry.owner = key, owner
+        self._by_key[key] = slot
+        self._written_by.setdefault(owner, {})[key] = slot
+        return slot
+
+    def _evict(self) -> int | None:
+        slot = self._policy.choose()
+        if slot is None:
+            return None
+        self._move(slot, SlotEvent.EVICT)
+        self._vacate(slot)
+        self._evicted_blocks += 1
+        return self._free.pop()
+
+    def _unpin_one(self, slot: int) -> None:
+        entry = self._slots[slot]
+        self._move(slot, SlotEvent.LAST_UNPIN if entry.pins == 1 else SlotEvent.UNPIN)
+        entry.pins -= 1
+        self._pins -= 1
+        if entry.state is SlotState.COMMITTED:
+            self._policy.offer(slot)
+        elif entry.state is SlotState.FREE:
+            self._empty(slot)
+
+    def _touch(self, key: BlockKey) -> None:
+        slot = self._by_key.get(key)
+        if slot is not None and self._slots[slot].state is SlotState.COMMITTED:
+            self._policy.withdraw(slot)
+            self._policy.offer(slot)
+
+    def _vacate(self, slot: int) -> None:
+        del self._by_key[self._slots[slot].key]
+        self._empty(slot)
+
+    def _empty(self, slot: int) -> None:
+        entry = self._slots[slot]
+        entry.key, entry.owner, entry.checksum = b"", None, 0
+        self._free.append(slot)

@@ -1,0 +1,71 @@
+"""The two lifecycles of the store as tables. Nothing else says what may follow what.
+
+A slot: FREE → WRITING → COMMITTED ⇄ PINNED → FREE. A pinned block that turns out corrupt is DISTRUSTED: its readers
+finish, nobody new gets it, and it is free when the last pin goes.
+A hand-off: PENDING → READY, or PENDING → FAILED.
+"""
+
+from enum import Enum
+
+from kvtransfer.transport import HandoffState
+
+
+class SlotState(Enum):
+    """Who may touch a slot: nobody, its one writer, readers that pin it first, its pinned readers."""
+
+    FREE = "free"
+    WRITING = "writing"
+    COMMITTED = "committed"
+    PINNED = "pinned"
+    DISTRUSTED = "distrusted"
+
+
+class SlotEvent(Enum):
+    """What happens to a slot. `LAST_UNPIN` is the unpin that leaves no pin."""
+
+    RESERVE = "reserve"
+    COMMIT = "commit"
+    ABANDON = "abandon"
+    PIN = "pin"
+    UNPIN = "unpin"
+    LAST_UNPIN = "last unpin"
+    EVICT = "evict"
+    DISTRUST = "distrust"
+
+
+SLOT_TRANSITIONS: dict[SlotState, dict[SlotEvent, SlotState]] = {
+    SlotState.FREE: {SlotEvent.RESERVE: SlotState.WRITING},
+    SlotState.WRITING: {SlotEvent.COMMIT: SlotState.COMMITTED, SlotEvent.ABANDON: SlotState.FREE},
+    SlotState.COMMITTED: {
+        SlotEvent.PIN: SlotState.PINNED,
+        SlotEvent.EVICT: SlotState.FREE,
+        SlotEvent.DISTRUST: SlotState.FREE,
+    },
+    SlotState.PINNED: {
+        SlotEvent.PIN: SlotState.PINNED,
+        SlotEvent.UNPIN: SlotState.PINNED,
+        SlotEvent.LAST_UNPIN: SlotState.COMMITTED,
+        SlotEvent.DISTRUST: SlotState.DISTRUSTED,
+    },
+    SlotState.DISTRUSTED: {
+        SlotEvent.UNPIN: SlotState.DISTRUSTED,
+        SlotEvent.LAST_UNPIN: SlotState.FREE,
+    },
+}
+
+
+class HandoffEvent(Enum):
+    """What happens to an announced hand-off."""
+
+    COMPLETE = "complete"  # its last missing block is committed
+    FAIL = "fail"  # concluded, or past its time, with blocks missing that nobody is writing
+
+
+HANDOFF_TRANSITIONS: dict[HandoffState, dict[HandoffEvent, HandoffState]] = {
+    HandoffState.PENDING: {
+        HandoffEvent.COMPLETE: HandoffState.READY,
+        HandoffEvent.FAIL: HandoffState.FAILED,
+    },
+    HandoffState.READY: {},
+    HandoffState.FAILED: {},
+}

@@ -1,0 +1,108 @@
+"""Waiting for a hand-off, on this node or from another one, and how the wait ended.
+
+Whatever happens, the wait ends by its deadline, and what is present can be read: it is pinned for the waiting owner.
+A cancelled wait keeps nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from kvtransfer.protocol import HandoffOutcome
+from kvtransfer.pulling import PullSink
+from kvtransfer.slots import Owner
+from kvtransfer.store import Store
+from kvtransfer.transport import HandoffState, PullResult, Transport
+
+OUTCOMES: dict[HandoffState, HandoffOutcome] = {
+    HandoffState.READY: "ready",
+    HandoffState.FAILED: "failed",
+    HandoffState.LATE: "late",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    """`present_blocks` of `announced_blocks` are pinned for the owner."""
+
+    outcome: HandoffOutcome
+    announced_blocks: int
+    present_blocks: int
+    pulled_blocks: int = 0
+    pulled_bytes: int = 0
+    waited_s: float = 0.0
+    reason: str = ""
+
+
+class HandoffWaits:
+    """Brings hand-offs into one store."""
+
+    def __init__(self, store: Store, transport: Transport) -> None:
+        self._store = store
+        self._transport = transport
+
+    async def run(self, owner: Owner, handoff_id: str, source: str | None, deadline_s: float) -> WaitEnded:
+        """Wait at most `deadline_s` seconds; `source` is another store's address, or None or our own for this node."""
+        started = time.monotonic()
+        if source is None or source == self._transport.address:
+            ended = await self._on_this_node(owner, handoff_id, deadline_s, started)
+        else:
+            ended = await self._from(source, owner, handoff_id, deadline_s, started)
+        self._store.counters.failed_handoffs += ended.outcome == "failed"
+        self._store.counters.late_handoffs += ended.outcome == "late"
+        return ended
+
+    async def _on_this_node(self, owner: Owner, handoff_id: str, deadline_s: float, started: float) -> WaitEnded:
+        store = self._store
+        store.join(handoff_id)
+        try:
+            late = await _is_late(
+                store.until(handoff_id, lambda view: view.state is not HandoffState.PENDING), deadline_s
+            )
+            view = store.find(handoff_id)
+            keys = () if view is None else view.keys
+            pins = list(store.pin_present(keys).values())
+            store.hold(owner, handoff_id, pins)
+            result = PullResult(HandoffState.LATE if late else HandoffState.READY, 0, 0, view.reason if view else "")
+            return _ended(result, view is not None, len(keys), len(pins), started)
+        finally:
+            store.leave(handoff_id)
+
+    async def _from(self, source: str, owner: Owner, handoff_id: str, deadline_s: float, started: float) -> WaitEnded:
+        sink = PullSink(self._store)
+        try:
+            result = await self._transport.pull(source, handoff_id, sink, deadline_s)
+            left_s = max(0.0, started + deadline_s - time.monotonic())
+            late = result.state is HandoffState.LATE or await _is_late(sink.settle(), left_s)
+            pins = sink.take_pins()
+            self._store.hold(owner, handoff_id, pins)
+            if late:
+                result = PullResult(HandoffState.LATE, result.received_blocks, result.received_bytes, result.reason)
+            is_known = bool(sink.announced) or result.state is HandoffState.READY
+            return _ended(result, is_known, len(sink.announced), len(pins), started)
+        finally:
+            sink.close()
+
+
+async def _is_late(wait: Coroutine[Any, Any, object], deadline_s: float) -> bool:
+    try:
+        async with asyncio.timeout(deadline_s):
+            await wait
+    except TimeoutError:
+        return True
+    return False
+
+
+def _ended(result: PullResult, is_known: bool, announced: int, present: int, started: float) -> WaitEnded:
+    """READY exactly when the hand-off was announced and every block of it is here, however the wait went."""
+    outcome, reason = OUTCOMES[result.state], result.reason
+    if is_known and present == announced:
+        outcome, reason = "ready", ""
+    elif outcome == "ready":
+        outcome, reason = "failed", reason or f"{announced - present} of {announced} blocks are gone"
+    elif outcome == "late":
+        reason = reason or ("not announced in time" if not is_known else "not complete in time")
+    waited_s = time.monotonic() - started
+    return WaitEnded(outcome, announced, present, result.received_blocks, result.received_bytes, waited_s, reason)
