@@ -5,7 +5,7 @@ The file is what `serve deploy` takes: one application with `import_path: cluste
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,9 +31,19 @@ class Deployment:
     http: HttpOptions
     config: BatonConfig
 
+    @property
+    def model_name(self) -> str:
+        """The name clients use."""
+        return self.config.model.served_name or Path(self.config.model.path).name
 
-def load(path: str | Path, overrides: Sequence[Override] = ()) -> Deployment:
-    """Read a file, make the overrides, validate; raises `ConfigError`."""
+    def with_model_at(self, path: str) -> "Deployment":
+        """The same, its model found at `path` and still under the same name."""
+        model = self.config.model.model_copy(update={"path": path, "served_name": self.model_name})
+        return replace(self, config=self.config.model_copy(update={"model": model}))
+
+
+def load(path: str | Path, overrides: Sequence[Override] = (), port: int | None = None) -> Deployment:
+    """Read a file, make the overrides, validate; raises `ConfigError`. `port` replaces the file's."""
     source = str(path)
     file = _validate(ServeFile, _document(source), source)
     index = _ours(file, source)
@@ -42,7 +52,7 @@ def load(path: str | Path, overrides: Sequence[Override] = ()) -> Deployment:
         source=source,
         name=application.name,
         route_prefix=application.route_prefix,
-        http=file.http_options,
+        http=file.http_options.model_copy(update={"port": port}) if port else file.http_options,
         config=_validate(
             BatonConfig, apply(application.args, overrides), source, ("applications", index, "args"), overrides
         ),

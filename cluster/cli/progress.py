@@ -1,0 +1,50 @@
+"""Shows what `cluster.models` reports: a bar with bytes and elapsed time on a terminal, a line for each step elsewhere.
+
+Everything goes to standard error, so that a command's result can be piped.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cluster.models.progress import Progress, Report
+
+
+@contextmanager
+def shown(title: str) -> Iterator[Report]:
+    """A report function whose progress is on screen until the block ends."""
+    if not sys.stderr.isatty():
+        yield _Lines(title)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(title, total=None)
+
+        def report(progress: Progress) -> None:
+            text = f"{title}: {progress.step}"
+            bars.update(task, description=text, completed=progress.done_bytes, total=progress.total_bytes)
+
+        yield report
+
+
+class _Lines:
+    """One line when a step begins."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._step = ""
+        self._start_s = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.step != self._step:
+            self._step = progress.step
+            print(
+                f"{self._title}: {progress.step} ({time.monotonic() - self._start_s:.1f} s)",
+                file=sys.stderr,
+                flush=True,
+            )
