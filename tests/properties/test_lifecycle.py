@@ -1,0 +1,89 @@
+"""Properties of the lifecycle's table, and of every walk through it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.coordinator.lifecycle import (
+    TERMINAL,
+    TRANSITIONS,
+    Event,
+    Instruction,
+    Lifecycle,
+    State,
+    instruction,
+    settle,
+)
+
+PAIRS = [(state, event) for state, exits in TRANSITIONS.items() for event in exits]
+
+
+def test_every_state_has_an_entry_and_can_be_reached() -> None:
+    reached, frontier = {State.ROUTING}, [State.ROUTING]
+    while frontier:
+        news = set(TRANSITIONS[frontier.pop()].values()) - reached
+        reached |= news
+        frontier += news
+    assert reached == set(State) == set(TRANSITIONS)
+
+
+def test_terminal_states_expect_nothing_and_are_the_three_ends() -> None:
+    assert {State.FINISHED, State.FAILED, State.CANCELLED} == TERMINAL
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - TERMINAL, key=lambda s: s.value))
+def test_a_deadline_a_lost_client_and_a_fault_end_every_state_that_is_not_an_end(state: State) -> None:
+    assert TRANSITIONS[state][Event.DEADLINE] is State.FAILED
+    assert TRANSITIONS[state][Event.CLIENT_GONE] is State.CANCELLED
+    assert TRANSITIONS[state][Event.BROKEN] is State.FAILED
+
+
+@pytest.mark.parametrize("event", Event)
+def test_every_event_is_expected_somewhere(event: Event) -> None:
+    assert any(event in exits for exits in TRANSITIONS.values())
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL, key=lambda s: s.value))
+def test_an_event_after_the_end_raises(state: State) -> None:
+    for event in Event:
+        with pytest.raises(KeyError):
+            instruction(state, event, 1)
+
+
+@pytest.mark.parametrize(("state", "event"), PAIRS)
+@pytest.mark.parametrize("budget", [0, 1])
+def test_the_instruction_follows_from_the_state_that_is_reached(state: State, event: Event, budget: int) -> None:
+    reached = TRANSITIONS[state][settle(event, budget)]
+    ends = {
+        State.ROUTING: Instruction.REROUTE,
+        State.FINISHED: Instruction.FINISH,
+        State.FAILED: Instruction.FAIL,
+        State.CANCELLED: Instruction.ABORT,
+    }
+    expected = ends.get(reached, Instruction.CONTINUE)
+    if (state, event) == (State.PREFILLING, Event.PREFILL_LOST):
+        expected = Instruction.TELL_SOURCE_LOST
+    assert instruction(state, event, budget) is expected
+
+
+def test_decode_lost_before_a_token_is_rerouted_while_attempts_are_left_and_never_after_one() -> None:
+    for state in (State.PREFILLING, State.WAITING, State.COMPUTING):
+        assert instruction(state, Event.DECODE_LOST, 1) is Instruction.REROUTE
+        assert instruction(state, Event.DECODE_LOST, 0) is Instruction.FAIL
+    assert instruction(State.DECODING, Event.DECODE_LOST, 1) is Instruction.FAIL
+
+
+@given(st.integers(1, 4), st.data())
+def test_no_walk_is_longer_than_its_budget_allows(max_attempts: int, data: st.DataObject) -> None:
+    lifecycle = Lifecycle(max_attempts)
+    routings = prefill_ends = 0
+    while not lifecycle.ended:
+        events = [e for e in TRANSITIONS[lifecycle.state] if e is not Event.ATTEMPTS_SPENT]
+        if prefill_ends == routings:  # a prefill leg ends at most once in an attempt
+            events = [e for e in events if e not in (Event.PREFILL_DONE, Event.PREFILL_LOST)]
+        event = data.draw(st.sampled_from(events))
+        routings += event in (Event.ROUTED_DISAGGREGATED, Event.ROUTED_LOCAL)
+        prefill_ends += event in (Event.PREFILL_DONE, Event.PREFILL_LOST)
+        lifecycle.on(event)
+        assert 0 <= lifecycle.budget <= max_attempts
+    assert routings <= max_attempts

@@ -1,0 +1,239 @@
+"""`Workers` in virtual time: replicas that compute known tokens, hand over blocks, fail and die as they are told.
+
+A `Behaviour` says what becomes of one leg. A decode leg with a hand-off starts when its prefill leg is done, when it
+is told that the source is lost, or at the hand-off's deadline. The fake is strict about its seam: a leg on the wrong
+role, a read of a closed stream, and a decode leg left waiting for a prefill leg that failed are assertion errors.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from cluster.coordinator.workers import Leg
+from cluster.dataplane.frames import Delta, LegReport, WorkerInfo
+from cluster.errors import BatonError, ReplicaLost
+from routing.fleet import Fleet, Replica, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """One leg's fate: it starts computing for `start_s`, then `step_tokens` tokens come every `gap_s`.
+
+    `error` strikes `error_s` after the leg was opened. A leg that hangs never makes a token.
+    """
+
+    start_s: float = 0.1
+    gap_s: float = 0.02
+    step_tokens: int = 1
+    error: BatonError | None = None
+    error_s: float = 0.0
+    hangs: bool = False
+
+
+def reference(prompt: Sequence[int], index: int, count: int) -> list[int]:
+    """The tokens of an output: they depend on the whole prompt."""
+    return [(sum(prompt) * 31 + len(prompt) + index * 101 + i * 7) % 50_000 for i in range(count)]
+
+
+@dataclass
+class _Handoff:
+    done: bool = False
+    failed: bool = False
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+
+
+class FakeWorkers:
+    """Implements `Workers`. `behave` is asked for each leg that is opened."""
+
+    def __init__(self, behave: Callable[[str, Leg], Behaviour]) -> None:
+        self._behave = behave
+        self._replicas: dict[str, Replica] = {}
+        self._dead: set[str] = set()
+        self._handoffs: dict[str, _Handoff] = {}
+        self.streams: set[FakeStream] = set()
+        self.opened: list[tuple[str, Leg]] = []
+
+    def add(self, replica_id: str, role: Role, kv_fingerprint: str = "f", max_model_len: int = 4096) -> None:
+        """Connect a replica, or bring a dead one back."""
+        self._replicas[replica_id] = Replica(replica_id, role, "n1", kv_fingerprint, 16, max_model_len)
+        self._dead.discard(replica_id)
+
+    def kill(self, replica_id: str) -> None:
+        """Its connection breaks: every stream on it is lost. The fleet lists it until `forget`."""
+        self._dead.add(replica_id)
+        for stream in [s for s in self.streams if s.replica_id == replica_id]:
+            stream.fail(ReplicaLost(f"{replica_id} is gone"))
+
+    def forget(self, replica_id: str) -> None:
+        """The fleet does not list it any more."""
+        self._replicas.pop(replica_id, None)
+
+    def fleet(self) -> Fleet:
+        return Fleet(dict(self._replicas))
+
+    def info(self, replica_id: str) -> WorkerInfo:
+        replica = self._alive(replica_id)
+        role = "prefill" if replica.role is Role.PREFILL else "decode"
+        return WorkerInfo(replica_id, role, "n1", "simulated", f"tcp://{replica_id}", "f", 16, 4096, "e1")
+
+    def open(self, replica_id: str, leg: Leg) -> "FakeStream":
+        replica = self._alive(replica_id)
+        assert replica.role.value == leg.role, f"a {leg.role} leg on {replica_id}"
+        assert leg.deadline_s > 0
+        self.opened.append((replica_id, leg))
+        kind = _PrefillStream if leg.role == "prefill" else _DecodeStream
+        stream = kind(self, replica_id, leg, self._behave(replica_id, leg))
+        self.streams.add(stream)
+        return stream
+
+    def handoff(self, handoff_id: str) -> _Handoff:
+        """The hand-off's fate, shared by both legs."""
+        return self._handoffs.setdefault(handoff_id, _Handoff())
+
+    def _alive(self, replica_id: str) -> Replica:
+        if replica_id in self._dead or replica_id not in self._replicas:
+            raise ReplicaLost(f"{replica_id} is not connected")
+        return self._replicas[replica_id]
+
+
+class FakeStream:
+    """What both kinds of leg share: merged deltas, one error, timers that end with the stream."""
+
+    def __init__(self, workers: FakeWorkers, replica_id: str, leg: Leg, behaviour: Behaviour) -> None:
+        self.replica_id = replica_id
+        self.closed = False
+        self._workers = workers
+        self._leg = leg
+        self._behaviour = behaviour
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[int, Delta] = {}
+        self._error: BatonError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        if behaviour.error is not None:
+            self._later(behaviour.error_s, lambda: self.fail(behaviour.error))
+
+    async def next(self) -> Sequence[Delta]:
+        assert not self.closed, "a closed stream is read"
+        while not self._pending and self._error is None:
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        if self._pending:
+            taken, self._pending = list(self._pending.values()), {}
+            return taken
+        raise self._error
+
+    def source_lost(self) -> None:
+        raise AssertionError("a prefill leg has no source")
+
+    def close(self) -> None:
+        self.closed = True
+        self._stop()
+        self._workers.streams.discard(self)
+
+    def fail(self, error: BatonError) -> None:
+        """The stream ends with an error, after what is pending."""
+        if not self.closed and self._error is None:
+            self._error = error
+            self._stop()
+            self._wake()
+
+    def _later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self._timers.append(self._loop.call_later(delay_s, call))
+
+    def _stop(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def _push(self, delta: Delta) -> None:
+        if delta.index in self._pending:
+            self._pending[delta.index].absorb(delta)
+        else:
+            self._pending[delta.index] = delta
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _PrefillStream(FakeStream):
+    def __init__(self, workers: FakeWorkers, replica_id: str, leg: Leg, behaviour: Behaviour) -> None:
+        super().__init__(workers, replica_id, leg, behaviour)
+        assert leg.handoff is not None
+        assert msgspec.msgpack.decode(leg.sampling)["max_tokens"] == 1
+        if not behaviour.hangs:
+            self._later(behaviour.start_s, self._finish)
+
+    def fail(self, error: BatonError) -> None:
+        self._workers.handoff(self._leg.handoff.handoff_id).failed = True
+        super().fail(error)
+
+    def _finish(self) -> None:
+        handoff = self._workers.handoff(self._leg.handoff.handoff_id)
+        handoff.done = True
+        report = LegReport(queued_s=self._behaviour.start_s / 4)
+        self._push(Delta(index=0, token_ids=[0], finish_reason="length", report=report))
+        self._stop()
+        for call in handoff.waiting:
+            call()
+
+
+class _DecodeStream(FakeStream):
+    def __init__(self, workers: FakeWorkers, replica_id: str, leg: Leg, behaviour: Behaviour) -> None:
+        super().__init__(workers, replica_id, leg, behaviour)
+        self._opened_at = self._started_at = self._loop.time()
+        self._outcome = ""
+        self._started = False
+        self._made = 0
+        if leg.handoff is None:
+            self._start("")
+            return
+        assert leg.handoff.source.startswith("tcp://"), "a decode leg does not know its source"
+        handoff = workers.handoff(leg.handoff.handoff_id)
+        handoff.waiting.append(lambda: self._start("ready"))
+        self._later(leg.handoff.deadline_s, lambda: self._late(handoff))
+
+    def source_lost(self) -> None:
+        self._start("failed")
+
+    def _late(self, handoff: _Handoff) -> None:
+        assert self._started or not handoff.failed, "nobody told decode that its source is lost"
+        self._start("late")
+
+    def _start(self, outcome: str) -> None:
+        if self.closed or self._error is not None or self._started:
+            return
+        self._started, self._started_at, self._outcome = True, self._loop.time(), outcome
+        if not self._behaviour.hangs:
+            self._later(0.001 if outcome == "ready" else self._behaviour.start_s, self._step)
+
+    def _step(self) -> None:
+        request, first = self._leg.request, self._made
+        self._made = min(request.max_tokens, first + self._behaviour.step_tokens)
+        last = self._made == request.max_tokens
+        for index in range(request.outputs):
+            tokens = reference(request.token_ids, index, self._made)[first:]
+            self._push(
+                Delta(
+                    index=index,
+                    token_ids=tokens,
+                    text="".join(f"{t} " for t in tokens),
+                    finish_reason="length" if last else None,
+                    num_cached_tokens=0,
+                    report=self._report() if last else None,
+                )
+            )
+        if last:
+            self._stop()
+        else:
+            self._later(self._behaviour.gap_s, self._step)
+
+    def _report(self) -> LegReport:
+        return LegReport(
+            held_s=self._started_at - self._opened_at,
+            first_token_s=0.001 if self._outcome == "ready" else self._behaviour.start_s,
+            handoff_outcome=self._outcome,
+        )

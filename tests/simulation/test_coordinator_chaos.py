@@ -1,0 +1,67 @@
+"""The whole coordinator against faults, in virtual time, over many seeded schedules."""
+
+import asyncio
+import os
+from collections import Counter
+
+import pytest
+
+from tests.simulation.virtual_clock import Deadlock, run_virtual
+from tests.simulation.world import SETTINGS, Chaos, Client
+
+SEEDS = int(os.environ.get("BATON_SIMULATION_SEEDS", "500"))
+FIRST_SEED = int(os.environ.get("BATON_SIMULATION_FIRST_SEED", "0"))
+
+
+def live(seed: int) -> tuple[Chaos, list[Client]]:
+    """Run one seed and check everything that must hold whatever happened."""
+
+    async def main() -> tuple[Chaos, list[Client]]:
+        chaos = Chaos(seed)
+        clients = await chaos.run()
+        await asyncio.sleep(0)
+        chaos.world.check_idle()
+        return chaos, clients
+
+    chaos, clients = run_virtual(main())
+    for client in clients:
+        client.check()
+    tried = [
+        (leg.request.request_id, replica_id) for replica_id, leg in chaos.world.workers.opened if leg.role == "decode"
+    ]
+    assert len(tried) == len(set(tried)), "a replica that failed a request got it again"
+    outcomes = Counter(e.outcome for e in chaos.world.observer.endings)
+    assert outcomes["broken"] == 0
+    assert max((e.attempts for e in chaos.world.observer.endings), default=0) <= SETTINGS.max_attempts
+    return chaos, clients
+
+
+def test_every_request_ends_once_and_leaves_nothing_behind_whatever_fails() -> None:
+    endings: Counter[str] = Counter()
+    attempts: Counter[int] = Counter()
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+        try:
+            chaos, clients = live(seed)
+        except (Exception, Deadlock) as error:
+            pytest.fail(f"seed {seed}: {error!r} (BATON_SIMULATION_FIRST_SEED={seed} BATON_SIMULATION_SEEDS=1)")
+        endings.update(c.ending if isinstance(c.ending, str) else type(c.ending).__name__ for c in clients)
+        attempts.update(e.attempts for e in chaos.world.observer.endings)
+    if SEEDS >= 100:
+        assert set(endings) == {
+            "finished",
+            "gone",
+            "DeadlineExceeded",
+            "EngineFailed",
+            "InvalidRequest",
+            "NoReplicaReady",
+            "Overloaded",
+            "ReplicaLost",
+        }, "the schedules do not reach every ending any more"
+        assert attempts[2] > 0
+        assert attempts[3] > 0
+
+
+def test_the_same_seed_makes_the_same_history() -> None:
+    (first, _), (second, _) = live(7), live(7)
+    assert first.world.observer.endings == second.world.observer.endings
+    assert first.world.observer.decisions == second.world.observer.decisions

@@ -1,0 +1,284 @@
+"""What the coordinator does in each single case, in virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from cluster.coordinator.lifecycle import State
+from cluster.coordinator.observer import Timings
+from cluster.coordinator.workers import Leg
+from cluster.dataplane.frames import Handoff
+from cluster.errors import (
+    DeadlineExceeded,
+    EngineFailed,
+    InvalidRequest,
+    NoReplicaReady,
+    Overloaded,
+    ReplicaLost,
+)
+from tests.simulation.fake_workers import Behaviour, reference
+from tests.simulation.virtual_clock import run_virtual
+from tests.simulation.world import SETTINGS, Client, World, request
+
+P = Behaviour(start_s=1.0)
+D = Behaviour(start_s=0.5, gap_s=0.1)
+
+
+def behave(**by_replica: Behaviour) -> Callable[[str, Leg], Behaviour]:
+    """Fates by replica; the others do well."""
+    return lambda replica_id, leg: by_replica.get(replica_id, P if leg.role == "prefill" else D)
+
+
+def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Run an async test in virtual time; afterwards nothing may be left."""
+
+    def run() -> None:
+        run_virtual(test())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+async def answer(world: World, **shape: int) -> Client:
+    client = Client(request(**shape))
+    await client.run(world.coordinator, None, 0.0)
+    client.check()
+    world.check_idle()
+    return client
+
+
+@in_virtual_time
+async def test_both_legs_are_sent_at_once_and_decode_knows_its_source() -> None:
+    world = World(behave(), prefills=1, decodes=1)
+    assert (await answer(world, max_tokens=4, outputs=2)).ending == "finished"
+    (d, decode), (p, prefill) = world.workers.opened
+    assert (d, p) == ("d0", "p0")
+    assert decode.handoff == Handoff(decode.handoff.handoff_id, "tcp://p0", SETTINGS.handoff_s)
+    assert prefill.handoff == Handoff(decode.handoff.handoff_id)
+    assert decode.sampling == decode.request.sampling
+    assert msgspec.msgpack.decode(prefill.sampling)["max_tokens"] == 1
+    assert (prefill.request.outputs, prefill.request.max_tokens) == (1, 1)
+
+
+@in_virtual_time
+async def test_handoff_ids_are_never_used_twice() -> None:
+    world = World(behave())
+    for _ in range(3):
+        await answer(world)
+    decode_legs = [leg for _, leg in world.workers.opened if leg.role == "decode"]
+    assert len({leg.handoff.handoff_id for leg in decode_legs}) == 3
+
+
+@in_virtual_time
+async def test_the_time_to_the_first_token_is_split_into_its_parts() -> None:
+    world = World(behave(), prefills=1, decodes=1)
+    await answer(world, max_tokens=3)
+    (ended,) = world.observer.endings
+    assert (ended.outcome, ended.generated_tokens, ended.prompt_tokens, ended.attempts) == ("finished", 3, 100, 1)
+    parts = ended.timings
+    assert parts == Timings(
+        total_s=pytest.approx(1.201),
+        ttft_s=pytest.approx(1.001),
+        queue_s=pytest.approx(0.25),
+        prefill_s=pytest.approx(0.75),
+        transfer_s=pytest.approx(0.0),
+        decode_wait_s=pytest.approx(0.001),
+    )
+    assert world.observer.ttft_s == [pytest.approx(1.001)]
+    assert world.observer.gaps == [(1, pytest.approx(0.1))] * 2
+
+
+@in_virtual_time
+async def test_a_short_prompt_goes_to_decode_alone() -> None:
+    world = World(behave())
+    await answer(world, prompt=16)
+    ((_, leg),) = world.workers.opened
+    assert (leg.role, leg.handoff) == ("decode", None)
+    assert world.observer.endings[0].timings.prefill_s == pytest.approx(0.5)
+
+
+@in_virtual_time
+async def test_when_prefill_fails_decode_is_told_and_computes() -> None:
+    world = World(behave(p0=replace(P, error=EngineFailed("x"), error_s=0.2)), prefills=1, decodes=1)
+    assert (await answer(world)).ending == "finished"
+    (ended,) = world.observer.endings
+    assert (ended.attempts, ended.decode.handoff_outcome) == (1, "failed")
+    assert ended.timings.ttft_s == pytest.approx(0.7)
+
+
+@in_virtual_time
+async def test_a_prefill_replica_that_has_just_gone_is_done_without() -> None:
+    world = World(behave(), prefills=1, decodes=1)
+    world.workers.kill("p0")
+    assert (await answer(world)).ending == "finished"
+    assert [leg.handoff for _, leg in world.workers.opened] == [None]
+
+
+@in_virtual_time
+async def test_decode_lost_before_a_token_is_rerouted_without_it() -> None:
+    faults = {
+        "d0": Behaviour(error=ReplicaLost("x"), error_s=0.3),
+        "d1": Behaviour(error=ReplicaLost("y"), error_s=0.3),
+    }
+    world = World(behave(**faults), prefills=1, decodes=3)
+    assert (await answer(world)).ending == "finished"
+    tried = [replica_id for replica_id, leg in world.workers.opened if leg.role == "decode"]
+    assert tried[-1] == "d2"
+    assert len(tried) == len(set(tried)) == world.observer.endings[0].attempts
+
+
+@in_virtual_time
+async def test_a_draining_decode_replica_is_passed_by() -> None:
+    world = World(behave(d0=Behaviour(error=NoReplicaReady("draining"))), prefills=0, decodes=2)
+    for _ in range(6):
+        assert (await answer(world)).ending == "finished"
+
+
+@in_virtual_time
+async def test_attempts_are_bounded_and_the_last_error_is_the_answer() -> None:
+    lost = {f"d{i}": Behaviour(error=EngineFailed(f"d{i}")) for i in range(5)}
+    world = World(behave(**lost), prefills=1, decodes=5)
+    client = await answer(world)
+    assert isinstance(client.ending, EngineFailed)
+    assert world.observer.endings[0].attempts == SETTINGS.max_attempts
+    assert world.observer.endings[0].outcome == "engine_failed"
+
+
+@in_virtual_time
+async def test_decode_lost_after_a_token_fails_the_request() -> None:
+    world = World(behave(d0=replace(D, error=ReplicaLost("x"), error_s=0.75)), prefills=0, decodes=1)
+    client = await answer(world, max_tokens=10)
+    assert isinstance(client.ending, ReplicaLost)
+    assert client.tokens == {0: reference(range(100), 0, 3)}
+
+
+@in_virtual_time
+async def test_a_refusal_is_the_answer_and_is_not_tried_elsewhere() -> None:
+    world = World(behave(d0=Behaviour(error=InvalidRequest("no"))), prefills=0, decodes=1)
+    world.workers.add("d1", world.workers.fleet().replicas["d0"].role, max_model_len=103)
+    client = await answer(world)
+    assert isinstance(client.ending, InvalidRequest)
+    assert len(world.workers.opened) == 1
+
+
+@in_virtual_time
+async def test_a_request_that_takes_too_long_fails_at_its_deadline() -> None:
+    world = World(behave(d0=Behaviour(hangs=True)), prefills=0, decodes=1)
+    client = await answer(world)
+    assert isinstance(client.ending, DeadlineExceeded)
+    assert world.clock() == pytest.approx(SETTINGS.request_s)
+
+
+@in_virtual_time
+async def test_decode_does_not_wait_for_a_prefill_that_hangs_longer_than_the_handoff_deadline() -> None:
+    world = World(behave(p0=Behaviour(hangs=True)), prefills=1, decodes=1)
+    assert (await answer(world)).ending == "finished"
+    assert world.observer.endings[0].timings.ttft_s == pytest.approx(SETTINGS.handoff_s + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "state"), [(0.5, State.PREFILLING), (1.0005, State.WAITING), (1.15, State.DECODING)]
+)
+def test_cancelling_closes_both_legs_at_once_in_every_state(after_s: float, state: State) -> None:
+    async def main() -> None:
+        world = World(behave(), prefills=1, decodes=1)
+        work = asyncio.ensure_future(Client(request(max_tokens=50)).run(world.coordinator, None, 0.0))
+        await asyncio.sleep(after_s)
+        assert world.coordinator.statistics().in_flight == {state: 1}
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert world.clock() == pytest.approx(after_s)
+        world.check_idle()
+        assert world.observer.endings[0].outcome == "cancelled"
+
+    run_virtual(main())
+
+
+@in_virtual_time
+async def test_closing_the_iterator_between_two_steps_closes_the_legs() -> None:
+    world = World(behave(), prefills=1, decodes=1)
+    stream = world.coordinator.generate(request(max_tokens=50))
+    await anext(stream)
+    await stream.aclose()
+    world.check_idle()
+    assert world.coordinator.statistics().ended == {State.CANCELLED: 1}
+
+
+@in_virtual_time
+async def test_nothing_is_held_for_a_client_that_does_not_fetch_the_end() -> None:
+    world = World(behave(), prefills=1, decodes=1)
+    stream = world.coordinator.generate(request(max_tokens=1))
+    await anext(stream)
+    assert not world.workers.streams
+    assert world.ledger.statistics().open_leases == 0
+    await stream.aclose()
+    assert world.coordinator.statistics().ended == {State.FINISHED: 1}
+
+
+@in_virtual_time
+async def test_decode_that_ends_while_prefill_runs_closes_prefill() -> None:
+    settings = replace(SETTINGS, handoff_s=0.1)
+    world = World(behave(p0=Behaviour(hangs=True)), prefills=1, decodes=1, settings=settings)
+    assert (await answer(world)).ending == "finished"
+
+
+@in_virtual_time
+async def test_the_prompt_is_given_back_to_the_ledger_when_prefill_ends() -> None:
+    world = World(behave(), prefills=1, decodes=1)
+    stream = world.coordinator.generate(request(max_tokens=50))
+    step = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0.5)
+    assert world.ledger.load("p0").prefill_tokens == 100
+    await step
+    assert world.ledger.load("p0").prefill_tokens == 0
+    assert world.ledger.load("d0").decode_tokens == 50
+    await stream.aclose()
+
+
+@in_virtual_time
+async def test_a_fault_of_our_own_is_raised_and_leaves_nothing_behind() -> None:
+    world = World(behave(), prefills=1, decodes=1)
+    stream = world.coordinator.generate(request(max_tokens=50))
+    await anext(stream)
+    with pytest.raises(ZeroDivisionError):
+        await stream.athrow(ZeroDivisionError())
+    world.check_idle()
+    assert world.observer.endings[0].outcome == "broken"
+
+
+@in_virtual_time
+async def test_admission_refuses_too_many_outputs_before_anything_is_streamed() -> None:
+    world = World(behave(), settings=replace(SETTINGS, max_requests_in_flight=3))
+    stream = world.coordinator.generate(request(outputs=2, max_tokens=50))
+    await anext(stream)
+    world.coordinator.admit(1)
+    with pytest.raises(Overloaded):
+        world.coordinator.admit(2)
+    with pytest.raises(Overloaded):
+        await anext(world.coordinator.generate(request(outputs=2)))
+    await stream.aclose()
+    world.coordinator.admit(2)
+    assert world.observer.refusals == ["overloaded", "overloaded"]
+    world.check_idle()
+
+
+@in_virtual_time
+async def test_without_a_decode_replica_admission_and_health_say_so() -> None:
+    world = World(behave(), prefills=1, decodes=0)
+    with pytest.raises(NoReplicaReady):
+        world.coordinator.admit()
+    with pytest.raises(NoReplicaReady):
+        await world.coordinator.check_health()
+    client = await answer(world)
+    assert isinstance(client.ending, NoReplicaReady)
+
+
+@in_virtual_time
+async def test_one_decode_replica_is_enough_to_be_healthy() -> None:
+    world = World(behave(), prefills=0, decodes=1)
+    await world.coordinator.check_health()
+    world.coordinator.admit()
