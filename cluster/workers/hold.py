@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from cluster.dataplane.frames import Handoff
+from kvtransfer.errors import KvTransferError
 from kvtransfer.protocol import HandoffEnded
 
 log = logging.getLogger(__name__)
+
+RELEASE_S = 5.0
+"""How long the store may take to drop a hand-off's pins; a closed connection drops them as well."""
 
 REPLY_MARGIN_S = 1.0
 """How much longer than the store's own deadline its answer is waited for."""
@@ -27,11 +31,11 @@ class HandoffStore(Protocol):
         ...
 
     async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
-        """Raises `OSError` when the store is away."""
+        """Raises `KvTransferError` or `OSError` when the store is away."""
         ...
 
     async def release(self, handoff_id: str) -> None:
-        """Drop the hand-off's pins. Raises `OSError` when the store is away."""
+        """Stop waiting for the hand-off and drop its pins. Raises like `await_handoff`."""
         ...
 
 
@@ -53,6 +57,7 @@ class Hold:
 
     def __init__(self, handoff: Handoff) -> None:
         self._handoff = handoff
+        self.handoff_id = handoff.handoff_id
         self._source_lost = False
         self._scope: asyncio.Timeout | None = None
 
@@ -78,7 +83,7 @@ class Hold:
                     self._scope = None
         except TimeoutError:
             return self._gave_up(loop.time() - began)
-        except OSError as error:
+        except (OSError, KvTransferError) as error:
             log.warning("hand-off %s: the store is away: %s", self._handoff.handoff_id, error)
             return Held("failed", loop.time() - began, "the store is away")
         return _held(ended, loop.time() - began)
@@ -103,3 +108,31 @@ def _held(ended: HandoffEnded, held_s: float) -> Held:
         pulled_blocks=ended.pulled_blocks,
         pulled_bytes=ended.pulled_bytes,
     )
+
+
+class Pins:
+    """A hand-off's pins in the store, dropped once, in the background: no stream waits for it."""
+
+    def __init__(self, handoff_id: str, store: HandoffStore, tasks: asyncio.TaskGroup) -> None:
+        self._handoff_id = handoff_id
+        self._store = store
+        self._tasks = tasks
+        self._released = False
+
+    def release(self) -> None:
+        """Let go. A worker that is closing leaves it to the end of its connection to the store."""
+        if self._released:
+            return
+        self._released = True
+        work = self._release()
+        try:
+            self._tasks.create_task(work)
+        except RuntimeError:
+            work.close()
+
+    async def _release(self) -> None:
+        try:
+            async with asyncio.timeout(RELEASE_S):
+                await self._store.release(self._handoff_id)
+        except (OSError, KvTransferError) as error:
+            log.warning("hand-off %s: could not be released: %s", self._handoff_id, error)

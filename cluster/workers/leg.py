@@ -1,0 +1,163 @@
+"""One leg: a prefill leg, whose tokens are thrown away, or a decode leg, which waits for its blocks first.
+
+Invariant: a leg ends in exactly one of an answer, a failure, or an abort; however it ends, its engine request is closed
+and its hand-off released.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+
+from cluster.dataplane.frames import Delta, FailureKind, Generate
+from cluster.dataplane.server import LegSink
+from cluster.dataplane.token_ids import unpack_token_ids
+from cluster.engines.engine import Engine, EngineRequest
+from cluster.errors import EngineFailed, InvalidRequest
+from cluster.workers.hold import HandoffStore, Held, Hold, Pins
+from cluster.workers.leg_report import Finish, complete, count_outputs, expecting
+from cluster.workers.load import LegCounters
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LegServices:
+    """What legs run on. `store` is None for a worker without one: its decode legs compute everything."""
+
+    engine: Engine
+    store: HandoffStore | None
+    tasks: asyncio.TaskGroup
+    counters: LegCounters
+
+
+class Leg:
+    """One leg, implements `cluster.dataplane.server.RunningLeg`."""
+
+    def __init__(self, generate: Generate, sink: LegSink, services: LegServices) -> None:
+        self._generate = generate
+        self._sink = sink
+        self._services = services
+        self._token_ids = unpack_token_ids(generate.token_ids)
+        self._hold = Hold(generate.handoff) if generate.role == "decode" and generate.handoff is not None else None
+        self.held = False
+        self.task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Leg {self._generate.role} {self._generate.request_id} held={self.held}>"
+
+    # RunningLeg
+
+    def abort(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+    def source_lost(self) -> None:
+        if self._hold is not None:
+            self._hold.source_lost()
+
+    # Running
+
+    async def run(self) -> None:
+        """To the end; raises nothing but cancellation."""
+        try:
+            async with asyncio.timeout(self._generate.deadline_s) as deadline:
+                await self._answer()
+        except InvalidRequest as error:
+            self.fail("invalid", str(error))
+        except EngineFailed as error:
+            self.fail("engine", str(error))
+        except Exception as error:
+            if deadline.expired():
+                self.fail("deadline", f"the leg took longer than {self._generate.deadline_s:g} s")
+            else:
+                log.exception("leg %s failed", self._generate.request_id)
+                self.fail("engine", f"{type(error).__name__}: {error}")
+
+    def fail(self, kind: FailureKind, message: str) -> None:
+        """End without an answer."""
+        self._services.counters.failed(kind)
+        self._sink.fail(kind, message)
+
+    async def _answer(self) -> None:
+        request, finish = self._engine_request(), self._finish()
+        if self._generate.role == "prefill":
+            await self._prefill(request, finish)
+        elif self._hold is None or self._services.store is None:
+            await self._decode(request, finish)
+        else:
+            await self._decode_after_handoff(request, finish, self._hold, self._services.store)
+        if not finish.reached:
+            raise EngineFailed("the engine ended the request before it was finished")
+        self._sink.end()
+
+    def _finish(self) -> Finish:
+        try:
+            return Finish(count_outputs(bytes(self._generate.sampling)))
+        except msgspec.MsgspecError as error:
+            raise InvalidRequest(f"these are no sampling parameters: {error}") from error
+
+    def _engine_request(self) -> EngineRequest:
+        generate = self._generate
+        is_prefill = generate.role == "prefill"
+        return EngineRequest(
+            request_id=generate.request_id,
+            token_ids=self._token_ids,
+            sampling=bytes(generate.sampling),
+            handoff_id=generate.handoff.handoff_id if is_prefill and generate.handoff is not None else None,
+            cache_salt=generate.cache_salt,
+            lora_name=generate.lora_name,
+            priority=generate.priority,
+            trace_headers=generate.trace_headers,
+        )
+
+    async def _prefill(self, request: EngineRequest, finish: Finish) -> None:
+        clock = asyncio.get_running_loop().time
+        began, first_token_s = clock(), 0.0
+        cached_tokens: int | None = None
+        async with aclosing(self._engine_deltas(request)) as deltas:
+            async for delta in deltas:
+                first_token_s = first_token_s or clock() - began
+                cached_tokens = delta.num_cached_tokens if cached_tokens is None else cached_tokens
+                if finish.note(delta):
+                    report = complete(delta.report, None, first_token_s)
+                    reason = delta.finish_reason
+                    self._sink.delta(Delta(0, [], "", reason, num_cached_tokens=cached_tokens, report=report))
+
+    async def _decode_after_handoff(
+        self, request: EngineRequest, finish: Finish, hold: Hold, store: HandoffStore
+    ) -> None:
+        pins = Pins(hold.handoff_id, store, self._services.tasks)
+        try:
+            self.held = True
+            try:
+                held = await hold.wait(store)
+            finally:
+                self.held = False
+            self._services.counters.held(held)
+            await self._decode(expecting(request, held), finish, held, pins)
+        finally:
+            pins.release()
+
+    async def _decode(
+        self, request: EngineRequest, finish: Finish, held: Held | None = None, pins: Pins | None = None
+    ) -> None:
+        clock = asyncio.get_running_loop().time
+        began, first_token_s = clock(), 0.0
+        async with aclosing(self._engine_deltas(request)) as deltas:
+            async for delta in deltas:
+                if not first_token_s:
+                    first_token_s = clock() - began
+                    if pins is not None:
+                        pins.release()
+                if finish.note(delta):
+                    delta.report = complete(delta.report, held, first_token_s)
+                self._sink.delta(delta)
+
+    def _engine_deltas(self, request: EngineRequest) -> AsyncGenerator[Delta, None]:
+        """Engines answer with asynchronous generators; closing one aborts the request."""
+        return cast(AsyncGenerator[Delta, None], self._services.engine.generate(request))

@@ -1,0 +1,67 @@
+"""What a leg's last delta says about its cost. Pure."""
+
+from dataclasses import replace
+
+import msgspec
+
+from cluster.dataplane.frames import Delta, LegReport
+from cluster.engines.engine import EngineRequest
+from cluster.workers.hold import Held
+
+
+class _Outputs(msgspec.Struct):
+    n: int | None = 1
+
+
+_outputs = msgspec.msgpack.Decoder(_Outputs)
+
+
+def count_outputs(sampling: bytes) -> int:
+    """How many outputs these SamplingParams ask for. Raises `msgspec.MsgspecError` when they are none."""
+    return max(1, _outputs.decode(sampling).n or 1)
+
+
+class Finish:
+    """Finds a leg's last delta: the one with which every output has finished."""
+
+    __slots__ = ("_unfinished",)
+
+    def __init__(self, outputs: int) -> None:
+        self._unfinished = outputs
+
+    @property
+    def reached(self) -> bool:
+        """Every output has finished."""
+        return self._unfinished <= 0
+
+    def note(self, delta: Delta) -> bool:
+        """Whether this delta is the last."""
+        if delta.finish_reason is not None:
+            self._unfinished -= 1
+        return self.reached
+
+
+def complete(report: LegReport | None, held: Held | None, first_token_s: float) -> LegReport:
+    """The engine's own report, if it made one, with what the worker knows: the wait and the time to a first token."""
+    report = report or LegReport()
+    report = msgspec.structs.replace(report, first_token_s=report.first_token_s or first_token_s)
+    if held is None:
+        return report
+    return msgspec.structs.replace(
+        report,
+        held_s=held.held_s,
+        handoff_outcome=held.outcome,
+        announced_blocks=held.announced_blocks,
+        present_blocks=held.present_blocks,
+        pulled_blocks=held.pulled_blocks,
+        pulled_bytes=held.pulled_bytes,
+    )
+
+
+def expecting(request: EngineRequest, held: Held) -> EngineRequest:
+    """The request, told which blocks prefill announced, so that the engine can say what it computed all the same."""
+    return replace(
+        request,
+        expected_blocks=held.announced_blocks,
+        missing_reason="evicted" if held.outcome == "ready" else held.outcome,
+    )

@@ -1,0 +1,65 @@
+"""The legs of one worker: started for gateways, counted, drained.
+
+Each leg is a task of the worker's TaskGroup; an error of one leg stays in that leg.
+"""
+
+import asyncio
+
+from cluster.dataplane.frames import Generate
+from cluster.dataplane.server import LegSink
+from cluster.workers.leg import Leg, LegServices
+
+
+class Legs:
+    """Implements `cluster.dataplane.server.LegHandler`."""
+
+    def __init__(self, services: LegServices) -> None:
+        self._services = services
+        self._live: dict[Leg, asyncio.Task[None]] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.changed = asyncio.Event()
+        self.draining = False
+
+    def __repr__(self) -> str:
+        return f"<Legs live={len(self._live)} held={self.held} draining={self.draining}>"
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    @property
+    def held(self) -> int:
+        """Decode legs waiting for blocks."""
+        return sum(leg.held for leg in self._live)
+
+    def start(self, generate: Generate, sink: LegSink) -> Leg:
+        """Run a leg; while draining it fails at once."""
+        leg = Leg(generate, sink, self._services)
+        if self.draining:
+            leg.fail("draining", "the worker is draining")
+            return leg
+        self._services.counters.started(generate.role)
+        leg.task = self._services.tasks.create_task(leg.run(), name=f"leg {generate.request_id}")
+        self._live[leg] = leg.task
+        self._idle.clear()
+        self.changed.set()
+        leg.task.add_done_callback(lambda _: self._ended(leg))
+        return leg
+
+    def _ended(self, leg: Leg) -> None:
+        if self._live.pop(leg).cancelled():
+            self._services.counters.aborted()
+        if not self._live:
+            self._idle.set()
+        self.changed.set()
+
+    async def drain(self, deadline_s: float) -> bool:
+        """Take no new legs and wait for the live ones. False when some are still live after `deadline_s` seconds."""
+        self.draining = True
+        self.changed.set()
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,98 @@
+"""What a worker reports about itself: the one place that names its counters and gauges. Pure.
+
+Counters of the engine keep their names (`loaded_blocks`, ...), those of legs begin with `legs_` or `handoffs_`. Gauges
+of the node's store begin with `store_`; every worker of a node reports the same store, so they are gauges even where
+the store counts up, and must not be summed over workers of one node.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cluster.dataplane.frames import FailureKind, Load, Role
+from cluster.engines.engine import EngineStatistics
+from cluster.workers.hold import Held
+from kvtransfer.protocol import StoreStatistics
+
+STORE_GAUGES: Mapping[str, str] = {
+    "store_slots": "slots",
+    "store_slots_free": "free_slots",
+    "store_slots_writing": "writing_slots",
+    "store_slots_committed": "committed_slots",
+    "store_slots_pinned": "pinned_slots",
+    "store_pins": "pins",
+    "store_handoffs": "handoffs",
+    "store_connections": "connections",
+    "store_committed_blocks": "committed_blocks",
+    "store_evicted_blocks": "evicted_blocks",
+    "store_distrusted_blocks": "distrusted_blocks",
+    "store_pulled_blocks": "pulled_blocks",
+    "store_pulled_bytes": "pulled_bytes",
+    "store_pushed_blocks": "pushed_blocks",
+    "store_pushed_bytes": "pushed_bytes",
+    "store_failed_handoffs": "failed_handoffs",
+    "store_late_handoffs": "late_handoffs",
+}
+"""Gauge by the field of `StoreStatistics` it shows."""
+
+STORE_UP = "store_up"
+"""1 while the worker is connected to its node's store, else 0."""
+
+
+class LegCounters:
+    """What has become of this worker's legs; only grows."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._held_s = 0.0
+
+    def started(self, role: Role) -> None:
+        self._counts[f"legs_{role}"] += 1
+
+    def failed(self, kind: FailureKind) -> None:
+        self._counts[f"legs_failed_{kind}"] += 1
+
+    def aborted(self) -> None:
+        self._counts["legs_aborted"] += 1
+
+    def held(self, held: Held) -> None:
+        self._counts[f"handoffs_{held.outcome}"] += 1
+        self._counts["handoffs_pulled_blocks"] += held.pulled_blocks
+        self._counts["handoffs_pulled_bytes"] += held.pulled_bytes
+        self._held_s += held.held_s
+
+    def snapshot(self) -> dict[str, float]:
+        """All counters by name."""
+        return {**self._counts, "handoffs_held_seconds": self._held_s}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """What a load is made of, apart from the engine's statistics."""
+
+    held: int
+    healthy: bool
+    draining: bool
+    leg_counters: Mapping[str, float] = field(default_factory=dict)
+    store: StoreStatistics | None = None
+
+
+def build_load(engine: EngineStatistics, state: WorkerState) -> Load:
+    """The report of this moment."""
+    return Load(
+        running=engine.running,
+        waiting=engine.waiting,
+        held=state.held,
+        queued_prefill_tokens=engine.queued_prefill_tokens,
+        kv_usage=engine.kv_usage,
+        healthy=state.healthy,
+        draining=state.draining,
+        counters={**engine.counters, **state.leg_counters},
+        gauges=_store_gauges(state.store),
+    )
+
+
+def _store_gauges(store: StoreStatistics | None) -> dict[str, float]:
+    if store is None:
+        return {STORE_UP: 0.0}
+    return {STORE_UP: 1.0, **{gauge: float(getattr(store, name)) for gauge, name in STORE_GAUGES.items()}}

@@ -1,0 +1,122 @@
+"""A worker's connection to its node's KV store: kept, watched, made again when the store was restarted.
+
+Invariant: what is asked while the store is away fails at once with `StoreLost`; nobody waits for it to come back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from cluster.workers.hold import HandoffStore
+from kvtransfer.errors import KvTransferError, StoreLost
+from kvtransfer.protocol import HandoffEnded, StoreStatistics
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+RETRY_FIRST_S = 0.1
+RETRY_MOST_S = 5.0
+
+
+class StoreSession(HandoffStore, Protocol):
+    """One connection to a store; useless once it raised `StoreLost`."""
+
+    async def statistics(self) -> StoreStatistics:
+        """A snapshot."""
+        ...
+
+    async def close(self) -> None:
+        """Give back everything this connection holds."""
+        ...
+
+
+class StoreLink:
+    """`connect` finds (or starts) the node's store and greets it; `moved` is told when the store's address changes."""
+
+    def __init__(self, connect: Callable[[], Awaitable[StoreSession]]) -> None:
+        self._connect = connect
+        self._session: StoreSession | None = None
+        self._lost = asyncio.Event()
+        self.latest: StoreStatistics | None = None
+        self.moved: Callable[[str], None] = lambda address: None
+
+    def __repr__(self) -> str:
+        return f"<StoreLink {self.address or 'away'}>"
+
+    @property
+    def address(self) -> str:
+        """See `HandoffStore`."""
+        return self._session.address if self._session is not None else ""
+
+    async def start(self) -> None:
+        """Connect for the first time. Raises what `connect` raises."""
+        self._session = await self._connect()
+
+    async def run(self) -> None:
+        """Watch and reconnect until cancelled."""
+        try:
+            while True:
+                if self._session is None:
+                    await self._reconnect()
+                await self._watch()
+        finally:
+            await self._drop()
+
+    async def _watch(self) -> None:
+        """Return when the session is of no use any more."""
+        while not self._lost.is_set():
+            try:
+                self.latest = await self._live().statistics()
+            except (OSError, KvTransferError) as error:
+                log.warning("the KV store is lost: %s", error)
+                break
+            await _wait(self._lost, POLL_S)
+        await self._drop()
+
+    async def _drop(self) -> None:
+        session, self._session, self.latest = self._session, None, None
+        self._lost.clear()
+        if session is not None:
+            await session.close()
+
+    async def _reconnect(self) -> None:
+        """Waits first: a store that greets and then dies must not make this loop spin."""
+        retry_s = RETRY_FIRST_S
+        while self._session is None:
+            await asyncio.sleep(retry_s)
+            retry_s = min(retry_s * 2, RETRY_MOST_S)
+            try:
+                self._session = await self._connect()
+            except (OSError, KvTransferError) as error:
+                log.warning("the KV store is away: %s", error)
+        log.info("connected to the KV store at %s", self.address)
+        self.moved(self.address)
+
+    # HandoffStore
+
+    async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
+        """See `HandoffStore`."""
+        try:
+            return await self._live().await_handoff(handoff_id, source, deadline_s)
+        except StoreLost:
+            self._lost.set()
+            raise
+
+    async def release(self, handoff_id: str) -> None:
+        """See `HandoffStore`. Without a connection there is nothing to release."""
+        if self._session is not None:
+            await self._session.release(handoff_id)
+
+    def _live(self) -> StoreSession:
+        if self._session is None:
+            raise StoreLost("not connected")
+        return self._session
+
+
+async def _wait(event: asyncio.Event, delay_s: float) -> None:
+    try:
+        async with asyncio.timeout(delay_s):
+            await event.wait()
+    except TimeoutError:
+        return

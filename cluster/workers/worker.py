@@ -1,0 +1,160 @@
+"""One worker: an engine, its node's store, and a server for gateways. Knows neither Ray nor which engine it is.
+
+Life: `start` → serving → `drain` (no new legs, live ones finish) → `close`. Everything it runs is a task of one
+TaskGroup, which `close` ends and awaits. An engine that cannot step makes the worker unhealthy, not dead: its host
+(Serve) decides.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+import msgspec
+
+from cluster.dataplane.connection import ConnectionSettings
+from cluster.dataplane.frames import Load, WorkerInfo
+from cluster.dataplane.server import ServerSettings, WorkerServer
+from cluster.engines.engine import Engine
+from cluster.errors import EngineFailed
+from cluster.workers.kv_events import DeviceBlocks
+from cluster.workers.leg import LegServices
+from cluster.workers.legs import Legs
+from cluster.workers.load import LegCounters, WorkerState, build_load
+from cluster.workers.reporter import LoadReporter
+from cluster.workers.store_link import StoreLink
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Who the worker is and what it allows. Seconds."""
+
+    info: WorkerInfo
+    secret: bytes = field(repr=False)
+    model_fingerprint: str
+    listen_host: str
+    connection: ConnectionSettings = field(default_factory=ConnectionSettings)
+    drain_s: float = 600.0
+    health_every_s: float = 5.0
+
+
+class Worker:
+    """Owns `engine` and `store` from `start` on."""
+
+    def __init__(self, settings: WorkerSettings, engine: Engine, store: StoreLink | None) -> None:
+        self.info = settings.info
+        self._settings = settings
+        self._engine = engine
+        self._store = store
+        self._counters = LegCounters()
+        self._blocks = DeviceBlocks(settings.info.block_size_tokens)
+        self._healthy = True
+        self._task: asyncio.Task[None] | None = None
+        self.address = ""
+
+    def __repr__(self) -> str:
+        return f"<Worker {self.info.replica_id} {self.info.role} at {self.address or 'nowhere'}>"
+
+    async def start(self) -> str:
+        """Serve; the address for gateways, `host:port`."""
+        listening = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(listening), name=f"worker {self.info.replica_id}")
+        await asyncio.wait({self._task, listening}, return_when=asyncio.FIRST_COMPLETED)
+        if not listening.done():
+            listening.cancel()
+            await self._task
+        self.address = listening.result()
+        return self.address
+
+    async def _run(self, listening: "asyncio.Future[str]") -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self._legs = Legs(LegServices(self._engine, self._store, tasks, self._counters))
+            server = self._server = WorkerServer(self._server_settings(), self._legs, self._blocks.snapshot)
+            try:
+                address = await server.listen(self._settings.listen_host)
+                if self._store is not None:
+                    self._store.moved = self._store_moved
+                    tasks.create_task(self._store.run(), name="store link")
+                tasks.create_task(self._publish_blocks(), name="kv events")
+                tasks.create_task(self._watch_health(), name="health")
+                reporter = LoadReporter(self.load, server.publish_load, self._legs.changed)
+                tasks.create_task(reporter.run(), name="load reports")
+                listening.set_result(address)
+                await asyncio.get_running_loop().create_future()
+            finally:
+                await server.close()
+
+    def _server_settings(self) -> ServerSettings:
+        return ServerSettings(
+            worker=self.info,
+            secret=self._settings.secret,
+            model_fingerprint=self._settings.model_fingerprint,
+            connection=self._settings.connection,
+        )
+
+    # What it reports
+
+    def load(self) -> Load:
+        """How busy it is now."""
+        state = WorkerState(
+            held=self._legs.held,
+            healthy=self._healthy,
+            draining=self._legs.draining,
+            leg_counters=self._counters.snapshot(),
+            store=self._store.latest if self._store is not None else None,
+        )
+        return build_load(self._engine.statistics(), state)
+
+    async def check_health(self) -> None:
+        """Raises `EngineFailed` when the engine cannot step or the worker's own tasks have ended."""
+        if self._task is None or self._task.done():
+            raise EngineFailed("the worker is not running")
+        try:
+            await self._engine.check_health()
+        except EngineFailed:
+            self._note_health(False)
+            raise
+        self._note_health(True)
+
+    async def _watch_health(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.health_every_s)
+            try:
+                await self.check_health()
+            except EngineFailed as error:
+                log.error("the engine of %s cannot step: %s", self.info.replica_id, error)
+
+    def _note_health(self, healthy: bool) -> None:
+        if healthy != self._healthy:
+            self._healthy = healthy
+            self._legs.changed.set()
+
+    async def _publish_blocks(self) -> None:
+        try:
+            async for events in self._engine.events():
+                change = self._blocks.apply(events)
+                if change:
+                    self._server.publish_kv(change.stored, change.removed)
+        except EngineFailed as error:
+            log.error("no more KV events of %s: %s", self.info.replica_id, error)
+
+    def _store_moved(self, address: str) -> None:
+        self.info = msgspec.structs.replace(self.info, store_address=address)
+        self._server.update_worker(self.info)
+
+    # The end
+
+    async def drain(self) -> bool:
+        """Take no new legs and wait for the live ones, up to `drain_s`. False when some are still live."""
+        return await self._legs.drain(self._settings.drain_s)
+
+    async def close(self) -> None:
+        """End everything, the engine last. May be called twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("worker %s had failed", self.info.replica_id, exc_info=error)
+            await self._engine.close()

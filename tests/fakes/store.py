@@ -1,0 +1,65 @@
+"""A node's store as a worker sees it, ending waits when a test says so."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kvtransfer.errors import StoreLost
+from kvtransfer.protocol import HandoffEnded, HandoffOutcome, StoreStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One wait asked of the store."""
+
+    handoff_id: str
+    source: str | None
+    deadline_s: float
+    ended: "asyncio.Future[HandoffEnded]" = field(compare=False)
+
+    def end(self, outcome: HandoffOutcome, announced: int = 4, present: int = 4, pulled: int = 4) -> None:
+        self.ended.set_result(HandoffEnded(1, outcome, announced, present, pulled, 1000 * pulled, 0.01))
+
+
+class FakeStore:
+    """Implements `cluster.workers.store_link.StoreSession`."""
+
+    def __init__(self, address: str = "tcp://here") -> None:
+        self.address = address
+        self.waits: dict[str, Wait] = {}
+        self.released: Counter[str] = Counter()
+        self.closed = False
+        self._changed = asyncio.Event()
+
+    async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
+        if self.closed:
+            raise StoreLost("closed")
+        wait = self.waits[handoff_id] = Wait(handoff_id, source, deadline_s, asyncio.get_running_loop().create_future())
+        self._changed.set()
+        return await wait.ended
+
+    async def release(self, handoff_id: str) -> None:
+        self.released[handoff_id] += 1
+
+    async def statistics(self) -> StoreStatistics:
+        if self.closed:
+            raise StoreLost("closed")
+        return StoreStatistics(1, "epoch", 10, 64, 7, 1, 2, 0, 0, len(self.waits), 1, *range(9))
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def lose(self) -> None:
+        """The store's process died."""
+        self.closed = True
+        for wait in self.waits.values():
+            if not wait.ended.done():
+                wait.ended.set_exception(StoreLost("died"))
+
+    async def waiting(self, handoff_id: str) -> Wait:
+        """The wait, as soon as the store is asked."""
+        async with asyncio.timeout(10.0):
+            while handoff_id not in self.waits:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.waits[handoff_id]
