@@ -6,6 +6,6 @@ import os
 MARK = "READY "
 
 
-def announce(**facts: object) -> None:
-    """Print the facts (at least `port`) and the process that does the gateway's work."""
-    print(MARK + json.dumps({"pids": [os.getpid()], **facts}), flush=True)
+def announce(name: str, **facts: object) -> None:
+    """Say that the target `name` is up: its `port`, and the processes that do the gateway's work (else this one)."""
+    print(MARK + json.dumps({"name": name, "pids": [os.getpid()], **facts}), flush=True)

@@ -3,17 +3,24 @@
 Prefill legs give their one token like any other leg; no KV moves, because it is the gateway that is measured.
 """
 
+import argparse
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
+import uvloop
 
 from cluster.dataplane.frames import Delta, Generate, Load, Role, WorkerInfo
 from cluster.dataplane.server import LegSink, ServerSettings, WorkerServer
+from cluster.models.identity import model_digest
 from tests.benchmarks.fake_engine import TOKEN_ID, TOKEN_TEXT, FakeEngine, Run
+from tests.benchmarks.targets.announce import announce
 
 SECRET = b"benchmark-secret-benchmark-secret"
 LOAD_INTERVAL_S = 1.0
+MAX_MODEL_LEN = 8192
+ROLES: tuple[Role, ...] = ("prefill", "decode")
 
 
 class Sampling(msgspec.Struct):
@@ -65,7 +72,7 @@ class FakeLegs:
         return FakeLeg(self._engine, self._engine.start(tokens, emit))
 
 
-def worker_info(role: Role, max_model_len: int) -> WorkerInfo:
+def worker_info(role: Role) -> WorkerInfo:
     """A worker the gateway and the router can place."""
     return WorkerInfo(
         replica_id=f"fake-{role}",
@@ -75,22 +82,60 @@ def worker_info(role: Role, max_model_len: int) -> WorkerInfo:
         store_address="127.0.0.1:1",
         kv_fingerprint="fake",
         block_size_tokens=16,
-        max_model_len=max_model_len,
+        max_model_len=MAX_MODEL_LEN,
         epoch="0",
     )
 
 
-async def start_worker(role: Role, engine: FakeEngine, model_fingerprint: str, max_model_len: int) -> tuple[str, WorkerServer]:
-    """A listening worker and its address."""
-    settings = ServerSettings(worker_info(role, max_model_len), SECRET, model_fingerprint)
-    server = WorkerServer(settings, FakeLegs(engine))
-    return await server.listen("127.0.0.1"), server
+class FakeWorker:
+    """A listening worker. `serve` runs until it is cancelled."""
 
-
-async def report_load(server: WorkerServer) -> None:
-    """Say for ever that all is well, as a worker does at least once a second."""
-    while True:
-        server.publish_load(
-            Load(server.streams, 0, 0, queued_prefill_tokens=0, kv_usage=0.0, healthy=True, draining=False)
+    def __init__(self, role: Role, model: str, secret: bytes, step_s: float) -> None:
+        self.info = worker_info(role)
+        self._engine = FakeEngine(step_s)
+        self._server = WorkerServer(
+            ServerSettings(self.info, secret, model_digest(model)), FakeLegs(self._engine), kv_snapshot=list
         )
-        await asyncio.sleep(LOAD_INTERVAL_S)
+
+    async def listen(self) -> str:
+        """The address gateways connect to."""
+        return await self._server.listen("127.0.0.1")
+
+    async def serve(self) -> None:
+        """Step the engine, and report as a worker does."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._engine.serve())
+                group.create_task(self._report())
+        finally:
+            await self._server.close()
+
+    async def _report(self) -> None:
+        while True:
+            self._server.publish_load(
+                Load(self._server.streams, 0, 0, queued_prefill_tokens=0, kv_usage=0.0, healthy=True, draining=False)
+            )
+            await asyncio.sleep(LOAD_INTERVAL_S)
+
+
+async def serve(model: str, secret: bytes, step_s: float) -> None:
+    """Both workers, announced by their addresses."""
+    workers = [FakeWorker(role, model, secret, step_s) for role in ROLES]
+    addresses = {worker.info.replica_id: await worker.listen() for worker in workers}
+    async with asyncio.TaskGroup() as group:
+        for worker in workers:
+            group.create_task(worker.serve())
+        announce("workers", addresses=addresses)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--step-s", type=float, default=0.0)
+    options = parser.parse_args()
+    with suppress(KeyboardInterrupt):
+        uvloop.run(serve(options.model, SECRET, options.step_s))
+
+
+if __name__ == "__main__":
+    main()

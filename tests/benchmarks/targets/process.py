@@ -1,5 +1,6 @@
 """A target as the benchmark sees it: a process that says when it is up, what it costs, and that it can be ended."""
 
+import contextlib
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from tests.benchmarks.targets.announce import MARK
 
 ROOT = Path(__file__).parents[3]
 STOP_DEADLINE_S = 30.0
-LAST_LINES = 15
+LAST_LINES = 25
 
 
 class DidNotStart(RuntimeError):
@@ -26,8 +27,9 @@ class DidNotStart(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """What a target announced: its port, and the processes that do the gateway's work."""
+    """What a target announced: its name and port, and the processes that do the gateway's work."""
 
+    name: str
     port: int
     pids: tuple[int, ...]
     extra: dict[str, object]
@@ -59,7 +61,7 @@ class TargetProcess:
         self._lines.put("")
 
     def wait_until_up(self, timeout_s: float) -> Up:
-        """What the target announced. Raises DidNotStart."""
+        """The next target this process announces. Raises DidNotStart."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -70,7 +72,7 @@ class TargetProcess:
                 raise DidNotStart(f"ended\n{self._tail()}")
             if line.startswith(MARK):
                 facts = json.loads(line.removeprefix(MARK))
-                return Up(facts.pop("port", 0), tuple(facts.pop("pids")), facts)
+                return Up(facts.pop("name"), facts.pop("port", 0), tuple(facts.pop("pids")), facts)
 
     def _tail(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-LAST_LINES:])
@@ -78,22 +80,18 @@ class TargetProcess:
     def stop(self) -> None:
         """End the target and everything in its session."""
         self._signal(signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            pass
         self._signal(signal.SIGKILL)
         self._process.wait(STOP_DEADLINE_S)
 
     def _signal(self, number: signal.Signals) -> None:
         """To the leader first, so that it can end its children in order; a kill goes to the whole session."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             if number is signal.SIGKILL:
                 os.killpg(self._process.pid, number)
             else:
                 self._process.send_signal(number)
-        except ProcessLookupError:
-            pass
 
 
 def cpu_s(pids: tuple[int, ...]) -> float:

@@ -30,9 +30,7 @@ from tests.benchmarks.targets.announce import announce
 MODEL_NAME = "m"
 
 
-def _outputs(
-    collector: RequestOutputCollector, request_id: str, prompt: list[int], params: SamplingParams
-) -> Emit:
+def _outputs(collector: RequestOutputCollector, request_id: str, prompt: list[int], params: SamplingParams) -> Emit:
     """Turns tokens into what vLLM's output processor puts into the collector: deltas, or one final whole output."""
     made = 0
 
@@ -124,7 +122,7 @@ async def serve(model: str, port: int, step_s: float) -> None:
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", access_log=False))
     async with asyncio.TaskGroup() as group:
         stepping = group.create_task(engine.serve())
-        announce(port=port)
+        announce("vllm-app", port=port)
         await server.serve()
         stepping.cancel()
 
