@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
-from cluster.engines.simulated.batch import Batch, Plan
+from cluster.engines.simulated.batch import Batch, Plan, reusable_blocks
 from cluster.engines.simulated.block_table import BlockTable
 from cluster.engines.simulated.device import DeviceMemory
 from cluster.engines.simulated.emission import emit
@@ -71,16 +71,15 @@ class EngineCore:
     def loaded(self, sequence: Sequence, first: int, result: LoadResult, now_s: float) -> None:
         """The store gave what it has of a LOADING sequence's blocks, from block `first` on."""
         self.counters["loaded_blocks"] += result.usable
-        if result.failed:
-            self.counters[f"recomputed_blocks_{result.reason}"] += result.failed
+        self.counters["corrupt_loads"] += result.reason == "corrupt"
+        self.counters["failed_loads"] += result.reason in ("failed", "late")
         if sequence.phase is not Phase.LOADING:
             return
         end = first + result.usable
         self._publish(sequence, first, end)
         self.batch.loaded(sequence, end * sequence.block_size)
         sequence.loaded_blocks += result.usable
-        sequence.recomputed_blocks += result.failed
-        sequence.recompute_reason = result.reason
+        sequence.recomputed_blocks, sequence.recompute_reason = result.corrupt, result.reason
         self._start(sequence, now_s)
 
     def execute(self, plan: Plan, now_s: float) -> None:
@@ -107,8 +106,24 @@ class EngineCore:
         if sequence.cached_tokens is None:
             sequence.cached_tokens = sequence.computed
             self.counters["cached_tokens"] += sequence.computed
+            self._count_recomputed(sequence)
             if sequence.job.announced:
                 self._save(sequence, 0, sequence.computed // sequence.block_size)
+
+    def _count_recomputed(self, sequence: Sequence) -> None:
+        """Whole blocks that prefill announced, or the store had, and that are computed here all the same."""
+        request = sequence.job.request
+        there = sequence.computed // sequence.block_size
+        missing = min(request.expected_blocks, reusable_blocks(sequence)) - there
+        sequence.recomputed_blocks = max(missing, sequence.recomputed_blocks)
+        if sequence.recomputed_blocks == 0:
+            sequence.recompute_reason = ""
+            return
+        sequence.recompute_reason = sequence.recompute_reason or self._missing_reason(request.missing_reason)
+        self.counters[f"recomputed_blocks_{sequence.recompute_reason}"] += sequence.recomputed_blocks
+
+    def _missing_reason(self, told: str) -> str:
+        return "failed" if self._link is not None and self._link.attachment is None else told
 
     def _compute(self, sequence: Sequence, count: int, now_s: float) -> None:
         whole_before = sequence.computed // sequence.block_size

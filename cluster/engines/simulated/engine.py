@@ -108,8 +108,11 @@ class SimulatedEngine:
         core = self._core
         counters: dict[str, float] = dict(core.counters)
         if core.saver:
-            counters["committed_blocks"] = core.saver.committed_blocks
+            counters["saved_blocks"] = core.saver.saved_blocks
+            counters["no_room_blocks"] = core.saver.no_room_blocks
             counters["unsaved_blocks"] = core.saver.unsaved_blocks
+        if self._link:
+            counters["store_lost"] = self._link.times_lost
         return EngineStatistics(
             running=len(core.batch.running),
             waiting=len(core.batch.waiting),

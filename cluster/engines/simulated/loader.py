@@ -18,16 +18,14 @@ _SLICE_BYTES = 4 * 1024 * 1024  # copied before others get a turn
 
 @dataclass(slots=True)
 class LoadResult:
-    """The first `usable` blocks asked for are on the device. `failed` more were in the store but not usable, because
-    of `reason`."""
+    """The first `usable` blocks asked for are on the device. `corrupt` more were in the store and had to be dropped.
+
+    `reason` says why there are not more: "" when the store had no more, else "corrupt", "failed" or "late".
+    """
 
     usable: int = 0
-    failed: int = 0
+    corrupt: int = 0
     reason: str = ""
-
-    def give_up(self, failed: int, reason: str) -> None:
-        """Say why no more blocks are usable."""
-        self.failed, self.reason = failed, reason
 
 
 class BlockLoader:
@@ -46,19 +44,19 @@ class BlockLoader:
         result = LoadResult()
         attachment = self._link.attachment
         if attachment is None or self._injected.current.drop_loads:
-            result.give_up(len(keys), "failed")
+            result.reason = "failed"
             return result
         try:
             async with asyncio.timeout(self._link.deadline_s):
                 await self._load(attachment, keys, blocks, wanted, result)
         except RequestRefused:
-            result.give_up(len(keys) - result.usable, "failed")
+            result.reason = "failed"
         except TimeoutError:
-            self._link.lose(attachment)
-            result.give_up(len(keys) - result.usable, "late")
+            await self._link.lose(attachment)
+            result.reason = "late"
         except KvTransferError:
-            self._link.lose(attachment)
-            result.give_up(len(keys) - result.usable, "failed")
+            await self._link.lose(attachment)
+            result.reason = "failed"
         return result
 
     async def _load(
@@ -94,7 +92,7 @@ class BlockLoader:
                 return
             checksum = self._device.load(block, array[source.slot])
             if checksum != source.checksum and self._injected.current.verify:
-                result.give_up(len(pinned) - result.usable, "corrupt")
+                result.corrupt, result.reason = len(pinned) - result.usable, "corrupt"
                 return
             result.usable += 1
             copied_bytes += array.shape[1]

@@ -57,7 +57,8 @@ class BlockSaver:
         self._released = released
         self._orders: deque[Order] = deque()
         self._waiting = asyncio.Event()
-        self.committed_blocks = 0
+        self.saved_blocks = 0
+        self.no_room_blocks = 0
         self.unsaved_blocks = 0
 
     def announce(self, handoff_id: str, keys: Sequence[bytes]) -> None:
@@ -105,7 +106,7 @@ class BlockSaver:
             self.unsaved_blocks += len(saves)
         except (KvTransferError, TimeoutError):
             assert attachment is not None
-            self._link.lose(attachment)
+            await self._link.lose(attachment)
             self.unsaved_blocks += len(saves)
         finally:
             self._release(saves)
@@ -130,12 +131,12 @@ class BlockSaver:
     async def _commit(self, attachment: Attachment, saves: list[SavedBlock]) -> None:
         reserved = await attachment.client.reserve([save.key for save in saves])
         written = [(save, slot) for save, slot in zip(saves, reserved.slots, strict=True) if slot is not None]
-        self.unsaved_blocks += reserved.full
+        self.no_room_blocks += reserved.full
         if not written:
             return
         checksums = [self._write(attachment, save.block, slot) for save, slot in written]
         await attachment.client.commit([save.key for save, _ in written], checksums)
-        self.committed_blocks += len(written)
+        self.saved_blocks += len(written)
 
     def _write(self, attachment: Attachment, block: int, slot: int) -> int:
         row = attachment.arena.array[slot]

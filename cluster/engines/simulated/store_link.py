@@ -1,11 +1,11 @@
 """The engine's connection to its node's KV store: there, or not there and being tried again once a second."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
-from kvtransfer.aclient import AsyncStoreClient
-
 from cluster.engines.simulated.settings import StoreAccess
+from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.arena import Arena
 from kvtransfer.errors import KvTransferError
 
@@ -21,14 +21,14 @@ class Attachment:
 
 
 class StoreLink:
-    """`attachment` is None while the store is lost; whoever meets a failure calls `lose` and goes on without."""
+    """`attachment` is None while the store is lost; whoever meets a failure gives it up with `lose`."""
 
     def __init__(self, access: StoreAccess, fingerprint: str, slot_bytes: int) -> None:
         self._access = access
         self._fingerprint = fingerprint
         self._slot_bytes = slot_bytes
-        self._lost = asyncio.Event()
         self.attachment: Attachment | None = None
+        self.times_lost = 0
 
     @property
     def deadline_s(self) -> float:
@@ -47,35 +47,27 @@ class StoreLink:
             if self.attachment is None:
                 await client.close()
 
-    def lose(self, attachment: Attachment) -> None:
+    async def lose(self, attachment: Attachment) -> None:
         """Give up a connection; the store then releases everything it held."""
         if self.attachment is attachment:
             self.attachment = None
-            self._lost.set()
+        await attachment.client.close()
 
     async def keep(self) -> None:
         """Connect again whenever the connection is lost; runs until cancelled, then closes."""
-        current = self.attachment
         try:
             while True:
-                await self._lost.wait()
-                self._lost.clear()
-                await _close(current)
-                current = await self._reconnect()
+                if self.attachment is None:
+                    await self._reconnect()
+                else:
+                    await self.attachment.client.until_lost()
+                    self.attachment = None
+                    self.times_lost += 1
         finally:
-            self.attachment = None
-            await _close(current)
+            if self.attachment is not None:
+                await self.lose(self.attachment)
 
-    async def _reconnect(self) -> Attachment | None:
-        while self.attachment is None:
-            await asyncio.sleep(_RETRY_S)
-            try:
-                await self.connect()
-            except (KvTransferError, OSError, TimeoutError):
-                continue
-        return self.attachment
-
-
-async def _close(attachment: Attachment | None) -> None:
-    if attachment is not None:
-        await attachment.client.close()
+    async def _reconnect(self) -> None:
+        await asyncio.sleep(_RETRY_S)
+        with suppress(KvTransferError, OSError, TimeoutError):
+            await self.connect()

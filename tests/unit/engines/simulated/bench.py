@@ -20,7 +20,7 @@ MODEL_LENGTH = 512
 
 
 def write_model(folder: Path) -> Path:
-    """A byte-level tokenizer of 400 ids and the one line of configuration the engine reads."""
+    """A byte-level tokenizer of about 300 ids and the one line of configuration the engine reads."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -83,4 +83,4 @@ def reference(used: SimulatedSettings, prompt: list[int], count: int, **sampling
 
 def prompt_of(length: int, first: int = 7) -> list[int]:
     """A prompt of valid ids; different `first`, different prompt from the first token on."""
-    return [2 + (first * 31 + index * index * 7 + index) % 390 for index in range(length)]
+    return [2 + (first * 31 + index * index * 7 + index) % 300 for index in range(length)]
