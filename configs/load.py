@@ -36,10 +36,12 @@ class Deployment:
         """The name clients use."""
         return self.config.model.served_name or Path(self.config.model.path).name
 
-    def with_model_at(self, path: str) -> "Deployment":
-        """The same, its model found at `path` and still under the same name."""
-        model = self.config.model.model_copy(update={"path": path, "served_name": self.model_name})
-        return replace(self, config=self.config.model_copy(update={"model": model}))
+    def on_one_machine(self, model_path: str) -> "Deployment":
+        """The same, listening on loopback only, with the model at `model_path` under its old name."""
+        old = self.config
+        model = old.model.model_copy(update={"path": model_path, "served_name": self.model_name})
+        security = old.security.model_copy(update={"listen_host": old.security.listen_host or "127.0.0.1"})
+        return replace(self, config=old.model_copy(update={"model": model, "security": security}))
 
 
 def load(path: str | Path, overrides: Sequence[Override] = (), port: int | None = None) -> Deployment:

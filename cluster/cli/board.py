@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -40,8 +40,8 @@ def elapsed(replica: ReplicaView, now_s: float) -> str:
 class Lines:
     """A line whenever a replica's state changes."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], str] = {}
+    def __init__(self, known: Sequence[ReplicaView] = ()) -> None:
+        self._known = {(one.deployment, one.replica_id): one.state for one in known}
 
     def show(self, view: ApplicationView) -> None:
         for replica in view.replicas:

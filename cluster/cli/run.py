@@ -60,12 +60,12 @@ def run(plan: Plan) -> int:
     up = False
     code = 1
     try:
-        _start(plan, signals)
+        seen = _start(plan, signals)
         up = True
-        _watch(plan)
+        _watch(plan, seen)
     except StopRequested as stop:
         code = 0 if up else stop.exit_code
-    except (StartFailed, InstanceUnreachable) as failure:
+    except Exception as failure:
         print(f"\nFailed: {last_line(str(failure))}\n\n{failure}", file=sys.stderr)
         _keep_logs(plan.mark)
     finally:
@@ -73,7 +73,7 @@ def run(plan: Plan) -> int:
     return code
 
 
-def _start(plan: Plan, signals: StopSignals) -> None:
+def _start(plan: Plan, signals: StopSignals) -> ApplicationView:
     began_s = time.monotonic()
     print("Ray: starting", flush=True)
     plan.instance.start(plan.deployment)
@@ -81,30 +81,31 @@ def _start(plan: Plan, signals: StopSignals) -> None:
     print(f"Ray: ready {time.monotonic() - began_s:.0f} s", flush=True)
     deploy(plan.deployment)
     with board() as shown:
-        _await(plan, shown, lambda seen: seen.phase == "running" and _healthy(plan.url))
+        seen = _await(plan, shown, lambda now: now.phase == "running" and _healthy(plan.url))
     print(
         f"\nBaton serves {plan.deployment.model_name} at {plan.url} (up in {time.monotonic() - began_s:.0f} s). Try:\n"
     )
-    body = {"model": name, "messages": [{"role": "user", "content": "Hello!"}]}
+    body = {"model": plan.deployment.model_name, "messages": [{"role": "user", "content": "Hello!"}]}
     print(f"  curl {plan.url}/v1/chat/completions -H 'Content-Type: application/json' -d '{json.dumps(body)}'\n")
     print("Ctrl-C stops it.", flush=True)
+    return seen
 
 
-def _await(plan: Plan, shown: Board, done: Callable[[ApplicationView], bool]) -> None:
+def _await(plan: Plan, shown: Board, done: Callable[[ApplicationView], bool]) -> ApplicationView:
     deadline_s = time.monotonic() + plan.deployment.config.timeouts.start_s
     while time.monotonic() < deadline_s:
         seen = _look(plan, shown)
         if seen.phase == "failed":
             raise StartFailed(seen.error)
         if done(seen):
-            return
+            return seen
         time.sleep(LOOK_EVERY_S)
     raise StartFailed(f"not up within timeouts.start_s = {plan.deployment.config.timeouts.start_s:.0f} s")
 
 
-def _watch(plan: Plan) -> None:
+def _watch(plan: Plan, seen: ApplicationView) -> None:
     """Say what changes until a signal comes. Serve brings lost replicas back by itself, and its controller too."""
-    shown = Lines()
+    shown = Lines(seen.replicas)
     silent_since_s: float | None = None
     while True:
         try:

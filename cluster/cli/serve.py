@@ -46,4 +46,4 @@ def _prepared(deployment: "Deployment") -> "Deployment":
     require_free(deployment.http.host, deployment.http.port)
     with shown(deployment.config.model.path) as report:
         path = resolve(deployment.config.model.path, report)
-    return deployment.with_model_at(path)
+    return deployment.on_one_machine(path)

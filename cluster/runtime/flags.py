@@ -3,9 +3,11 @@
 - Throughput flags: the gateway is reached directly, through HAProxy on Serve's port, never through Serve's own proxy.
 - HAProxy's files and side ports are the run's own: by default two instances of one machine collide.
 - `SPT_NOENV`: processes that set their title leave their environment readable, where the run's mark is.
-- Authentication is off because nothing of the instance listens on anything but the loopback address.
+- A token of the run's own guards Ray's ports: Ray listens on the machine's address even where loopback is asked for.
+- HAProxy's socket names are single letters because Ray puts a folder of 56 characters before them.
 """
 
+import secrets
 import socket
 
 from cluster.runtime.folders import make_run_folder
@@ -15,21 +17,22 @@ from cluster.runtime.mark import VARIABLE, RunMark, current
 def serve_flags(mark: RunMark | None = None) -> dict[str, str]:
     """The variables of the run with this mark, by default the one this process drives. Makes the run's folder."""
     run = mark or current()
-    haproxy = make_run_folder(run) / "haproxy"
+    folder = make_run_folder(run)
     metrics_port, stats_port = free_ports(2)
     return {
         VARIABLE: str(run),
         "SPT_NOENV": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "disabled",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
-        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
-        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "admin.sock"),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "server-state"),
-        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "metrics.sock"),
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a"),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(folder / "m"),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics_port),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(stats_port),
         "RAY_SERVE_HAPROXY_NBTHREAD": "1",

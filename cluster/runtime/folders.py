@@ -1,7 +1,7 @@
-"""The files of a run: one private folder each, `/tmp/baton-<uid>/<pid>-<ticks>`, with Ray's and HAProxy's inside.
+"""The files of a run: Ray's and HAProxy's, in one private folder `/tmp/baton-<uid>/<pid>-<ticks>` (in hexadecimal).
 
-Short, because Unix socket paths end at 107 bytes. `/tmp` can be written by everyone, so the outer folder is used only
-when it is ours alone.
+Short, because Unix socket paths end at 107 bytes: Ray adds up to 64 to it, HAProxy 68. `/tmp` can be written by
+everyone, so the outer folder is used only when it is ours alone.
 """
 
 import os
@@ -9,7 +9,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from cluster.runtime.mark import RunMark, parse
+from cluster.runtime.mark import RunMark
 
 
 class UnsafeFolder(Exception):
@@ -28,7 +28,7 @@ def runs_folder() -> Path:
 
 def run_folder(mark: RunMark) -> Path:
     """The folder of one run, whether or not it exists."""
-    return runs_folder() / f"{mark.pid}-{mark.start_ticks}"
+    return runs_folder() / f"{mark.pid:x}-{mark.start_ticks:x}"
 
 
 def make_run_folder(mark: RunMark) -> Path:
@@ -40,7 +40,7 @@ def make_run_folder(mark: RunMark) -> Path:
 
 def existing_runs() -> list[RunMark]:
     """Every run that has a folder, alive or dead."""
-    return [mark for mark in (parse(path.name) for path in runs_folder().iterdir()) if mark]
+    return [mark for mark in (_mark_of(path.name) for path in runs_folder().iterdir()) if mark]
 
 
 def remove_run_folder(mark: RunMark) -> bool:
@@ -49,3 +49,11 @@ def remove_run_folder(mark: RunMark) -> bool:
     there = folder.is_dir()
     shutil.rmtree(folder, ignore_errors=True)
     return there
+
+
+def _mark_of(name: str) -> RunMark | None:
+    pid, _, ticks = name.partition("-")
+    try:
+        return RunMark(int(pid, 16), int(ticks, 16))
+    except ValueError:
+        return None

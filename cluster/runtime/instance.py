@@ -4,6 +4,7 @@ The only file of the command line that talks to Ray. `RAY_SERVE_*` are read when
 here, inside the functions, after the environment is set.
 """
 
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -36,7 +37,7 @@ class Instance(Protocol):
 
 
 class PrivateInstance:
-    """Ray on this machine, on the loopback address, with all its files in the run's folder."""
+    """Ray on this machine alone, with all its files in the run's folder."""
 
     def __init__(self, mark: RunMark) -> None:
         self._mark = mark
@@ -53,9 +54,9 @@ class PrivateInstance:
             log_to_driver=False,
             logging_level="error",
             namespace="baton",
-            _node_ip_address="127.0.0.1",
             _temp_dir=str(make_run_folder(self._mark) / "r"),
         )
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
         serve.start(http_options=deployment.http.model_dump(), proxy_location="HeadOnly")
 
     def end(self, deployment: Deployment) -> None:

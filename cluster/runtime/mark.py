@@ -32,8 +32,8 @@ def current() -> RunMark:
 
 
 def parse(text: str) -> RunMark | None:
-    """`pid:ticks` (or `pid-ticks`, a folder's name) as a mark; None for anything else."""
-    pid, _, ticks = text.replace("-", ":").partition(":")
+    """`pid:ticks` as a mark; None for anything else."""
+    pid, _, ticks = text.partition(":")
     return RunMark(int(pid), int(ticks)) if pid.isdigit() and ticks.isdigit() else None
 
 
