@@ -61,8 +61,8 @@ class Observer(Protocol):
         """The request's first token came `ttft_s` after its start."""
         ...
 
-    def tokens(self, count: int, gap_s: float) -> None:
-        """`count` tokens of one output came `gap_s` after the ones before them."""
+    def tokens(self, count: int, gap_s: float | None) -> None:
+        """`count` tokens of one output came together, `gap_s` after the ones before them; None: they are its first."""
         ...
 
     def ended(self, ended: Ended) -> None:

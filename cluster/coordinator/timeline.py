@@ -72,8 +72,7 @@ class Timeline:
         count = len(delta.token_ids)
         if count:
             before = self._last_at.get(delta.index)
-            if before is not None:
-                self._observer.tokens(count, now - before)
+            self._observer.tokens(count, None if before is None else now - before)
             self._last_at[delta.index] = now
             self.generated_tokens += count
         if delta.num_cached_tokens is not None:

@@ -13,7 +13,7 @@ class Recorder:
         self.decisions: list[Decision] = []
         self.in_flight = {"prefill": 0, "decode": 0}
         self.ttft_s: list[float] = []
-        self.gaps: list[tuple[int, float]] = []
+        self.gaps: list[tuple[int, float | None]] = []
         self.endings: list[Ended] = []
         self.refusals: list[str] = []
 
@@ -31,9 +31,9 @@ class Recorder:
         assert ttft_s >= 0
         self.ttft_s.append(ttft_s)
 
-    def tokens(self, count: int, gap_s: float) -> None:
+    def tokens(self, count: int, gap_s: float | None) -> None:
         assert count > 0
-        assert gap_s >= 0
+        assert gap_s is None or gap_s >= 0
         self.gaps.append((count, gap_s))
 
     def ended(self, ended: Ended) -> None:

@@ -88,7 +88,7 @@ async def test_the_time_to_the_first_token_is_split_into_its_parts() -> None:
         decode_wait_s=pytest.approx(0.001),
     )
     assert world.observer.ttft_s == [pytest.approx(1.001)]
-    assert world.observer.gaps == [(1, pytest.approx(0.1))] * 2
+    assert world.observer.gaps == [(1, None), (1, pytest.approx(0.1)), (1, pytest.approx(0.1))]
 
 
 @in_virtual_time

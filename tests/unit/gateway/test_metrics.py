@@ -1,0 +1,134 @@
+"""The gateway's metrics, read back with Prometheus' own parser."""
+
+import time
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cluster.coordinator.observer import Ended, Timings
+from cluster.dataplane.frames import LegReport, Load
+from cluster.gateway.metrics import GatewayMetrics
+from routing.router import Decision
+from tests.simulation.world import request
+
+IDLE = Load(0, 0, 0, 0, 0.0, healthy=True, draining=False)
+
+
+def scraped(metrics: GatewayMetrics) -> dict[tuple[str, ...], float]:
+    """Samples by name and label values; without buckets and creation times."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics.render().decode())
+        for sample in family.samples
+        if not sample.name.endswith(("_bucket", "_created"))
+    }
+
+
+def ended(outcome: str = "finished", timings: Timings | None = None, decode: LegReport | None = None) -> Ended:
+    return Ended(outcome, 100, 7, 96, 1, timings or Timings(2.0, 1.0), None, decode)
+
+
+def test_requests_are_counted_by_outcome_refused_ones_included() -> None:
+    metrics = GatewayMetrics()
+    for outcome in ("finished", "finished", "cancelled", "replica_lost"):
+        metrics.started(request(prompt=100))
+        metrics.ended(ended(outcome))
+    metrics.refused("overloaded")
+    samples = scraped(metrics)
+    assert {k[1]: v for k, v in samples.items() if k[0] == "baton_requests_total"} == {
+        "finished": 2,
+        "cancelled": 1,
+        "replica_lost": 1,
+        "overloaded": 1,
+    }
+    assert samples["baton_prompt_tokens_total",] == 400
+    assert samples["baton_cached_tokens_total",] == 4 * 96
+    assert samples["baton_request_seconds_count",] == 2
+
+
+def test_tokens_that_come_together_share_their_gap() -> None:
+    metrics = GatewayMetrics()
+    metrics.first_token(0.3)
+    metrics.tokens(2, None)
+    metrics.tokens(4, 0.08)
+    samples = scraped(metrics)
+    assert samples["baton_time_to_first_token_seconds_sum",] == 0.3
+    assert samples["baton_inter_token_seconds_count",] == 4
+    assert samples["baton_inter_token_seconds_sum",] == pytest.approx(0.08)
+    assert samples["baton_generated_tokens_total",] == 6
+    assert 'baton_inter_token_seconds_bucket{le="0.015"} 0.0' in metrics.render().decode()
+    assert 'baton_inter_token_seconds_bucket{le="0.02"} 4.0' in metrics.render().decode()
+
+
+def test_the_first_tokens_time_is_split_and_absent_parts_are_not_observed() -> None:
+    metrics = GatewayMetrics()
+    metrics.ended(ended(timings=Timings(2.0, 1.0, 0.1, 0.6, 0.25, 0.05)))
+    metrics.ended(ended(timings=Timings(2.0, 1.0, 0.4, 0.6)))
+    samples = scraped(metrics)
+    parts = {k[1]: v for k, v in samples.items() if k[0] == "baton_first_token_part_seconds_sum"}
+    assert parts == {"queue": 0.5, "prefill": 1.2, "transfer": 0.25, "decode_wait": 0.05}
+    assert samples["baton_first_token_part_seconds_count", "transfer"] == 1
+
+
+def test_what_became_of_the_blocks_is_counted_by_reason() -> None:
+    metrics = GatewayMetrics()
+    metrics.ended(ended(decode=LegReport(handoff_outcome="ready", pulled_blocks=3, pulled_bytes=900, loaded_blocks=6)))
+    metrics.ended(ended(decode=LegReport(handoff_outcome="late", recomputed_blocks=2, recompute_reason="late")))
+    samples = scraped(metrics)
+    assert samples["baton_kv_moved_bytes_total",] == 900
+    assert samples["baton_kv_pulled_blocks_total",] == 3
+    assert samples["baton_kv_loaded_blocks_total",] == 6
+    assert samples["baton_kv_recomputed_blocks_total", "late"] == 2
+    assert samples["baton_handoffs_total", "ready"] == samples["baton_handoffs_total", "late"] == 1
+
+
+def test_legs_in_flight_go_up_and_down() -> None:
+    metrics = GatewayMetrics()
+    metrics.routed(Decision("d0", "p0", ""))
+    metrics.legs("decode", 1)
+    metrics.legs("prefill", 1)
+    metrics.legs("prefill", -1)
+    samples = scraped(metrics)
+    assert samples["baton_legs_in_flight", "decode"] == 1
+    assert samples["baton_legs_in_flight", "prefill"] == 0
+    assert samples["baton_attempts_total", "disaggregated"] == 1
+
+
+def test_workers_are_shown_as_they_last_reported_and_not_after_they_are_gone() -> None:
+    loads = {
+        "d0": Load(3, 1, 2, 50, 0.5, True, False, {"loaded_blocks": 9.0}, {"store_free_slots": 7.0, "odd name": 1.0}),
+        "p0": IDLE,
+    }
+    metrics = GatewayMetrics()
+    metrics.watch(lambda: loads)
+    samples = scraped(metrics)
+    assert samples["baton_worker_running", "d0"] == 3
+    assert samples["baton_worker_running", "p0"] == 0
+    assert samples["baton_worker_held", "d0"] == 2
+    assert samples["baton_worker_kv_usage", "d0"] == 0.5
+    assert samples["baton_worker_healthy", "p0"] == 1
+    assert samples["baton_worker_loaded_blocks_total", "d0"] == 9
+    assert samples["baton_store_slots", "d0", "free"] == 7
+    assert samples["baton_worker_odd_name", "d0"] == 1
+    loads.clear()
+    assert not [key for key in scraped(metrics) if key[0].startswith("baton_worker")]
+
+
+def test_two_gateways_in_one_process_count_apart() -> None:
+    first, second = GatewayMetrics(), GatewayMetrics()
+    first.refused("overloaded")
+    assert ("baton_requests_total", "overloaded") not in scraped(second)
+
+
+def test_a_token_costs_microseconds() -> None:
+    metrics = GatewayMetrics()
+    rounds = 20_000
+    best_s = min(_time(metrics, rounds) for _ in range(3))
+    assert best_s / rounds < 50e-6
+
+
+def _time(metrics: GatewayMetrics, rounds: int) -> float:
+    began = time.perf_counter()
+    for _ in range(rounds):
+        metrics.tokens(1, 0.02)
+    return time.perf_counter() - began
