@@ -48,8 +48,8 @@ _EXACT = {
     "/openapi.json": Route(_READ),
 }
 _PATTERNS = (
-    (re.compile(r"/v1/responses/[^/]+"), Route(_READ, Shape.RESPONSE)),
-    (re.compile(r"/v1/responses/[^/]+/cancel"), Route(_CREATE, Shape.RESPONSE)),
+    (re.compile(r"/v1/responses/resp_[^/]+"), Route(_READ, Shape.RESPONSE)),
+    (re.compile(r"/v1/responses/resp_[^/]+/cancel"), Route(_CREATE, Shape.RESPONSE)),
 )
 
 

@@ -1,18 +1,18 @@
 """One gateway app for the session, built over a fake backend that each test gets fresh."""
 
 import asyncio
-import os
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+import tests.support.quiet_imports  # noqa: F401
+from cluster.gateway.app import build_gateway_app
+from cluster.gateway.arguments import GatewaySettings
 from cluster.models.tiny import ensure_tiny_llama
 from tests.fakes.backend import FakeBackend
-
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 MAX_BODY_BYTES = 256 * 1024
 
@@ -48,18 +48,17 @@ def current_backend() -> CurrentBackend:
     return CurrentBackend()
 
 
-def build(model_folder: Path, backend, **api_args):
-    from cluster.gateway.app import build_gateway_app
-    from cluster.gateway.arguments import GatewaySettings
-
+def build(model_folder: Path, backend, max_model_len: int = 512, **api_args):
     settings = GatewaySettings(
         model_path=str(model_folder),
         served_name="tiny",
         max_body_bytes=MAX_BODY_BYTES,
-        max_model_len=512,
+        max_model_len=max_model_len,
         api_args=api_args,
     )
-    return asyncio.run(build_gateway_app(settings, backend, FixedMetrics()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return asyncio.run(build_gateway_app(settings, backend, FixedMetrics()))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,106 @@
+"""The gateway as a Serve deployment: everything behind its HTTP app is made here and closed here.
+
+A replica's health is about itself. Whether the fleet can answer is what `/health` says: a gateway that is restarted
+because workers are missing would help nobody.
+"""
+
+import asyncio
+import os
+import random
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
+from cluster.dataplane.connection import ConnectionSettings
+from cluster.dataplane.link import PoolSettings
+from cluster.dataplane.pool import WorkerPool
+from cluster.gateway.discovery import Discovery
+from cluster.gateway.metrics import GatewayMetrics
+from cluster.models.fetch import resolve
+from cluster.models.identity import model_digest
+from configs.schema import BatonConfig, VllmEngineConfig
+from routing.least_work import LeastWork, LeastWorkSettings
+from routing.ledger import Ledger
+
+# A gateway needs no accelerator. Without this the CUDA build of vLLM fails to start on a node that has none.
+ENVIRONMENT = {"VLLM_TARGET_DEVICE": "cpu"}
+
+
+@serve.ingress()
+class Gateway:
+    """One gateway replica. `workers` are the worker deployments' handles, by name."""
+
+    def __init__(self, config: BatonConfig, workers: Mapping[str, DeploymentHandle]) -> None:
+        self._config = config
+        self._workers = workers
+        self._pool: WorkerPool | None = None
+        self._discovery: Discovery | None = None
+
+    async def __serve_build_asgi_app__(self) -> object:
+        """Called by Serve in the replica, once."""
+        os.environ.update(ENVIRONMENT)
+        # vLLM reads the environment when it is imported.
+        from cluster.gateway.app import build_gateway_app
+        from cluster.gateway.arguments import GatewaySettings
+
+        config = self._config
+        path = await asyncio.to_thread(resolve, config.model.path)
+        metrics = GatewayMetrics()
+        self._pool = WorkerPool(await asyncio.to_thread(_pool_settings, config, path))
+        coordinator = _coordinator(config, self._pool, metrics)
+        settings = GatewaySettings(
+            model_path=path,
+            served_name=served_name(config),
+            max_body_bytes=int(config.gateway.max_body_bytes),
+            max_model_len=config.model.max_model_len,
+            api_args=config.gateway.api_args,
+            engine_args=config.decode.engine.args if isinstance(config.decode.engine, VllmEngineConfig) else {},
+        )
+        app = await build_gateway_app(settings, coordinator, metrics)
+        self._discovery = Discovery(tuple(self._workers.values()), self._pool.update)
+        return app
+
+    async def check_health(self) -> None:
+        """Called by Serve. Listens again when the controller was gone for a while; live streams are not touched."""
+        if self._pool is not None and self._discovery is not None and not self._discovery.is_listening:
+            self._discovery = Discovery(tuple(self._workers.values()), self._pool.update)
+
+    async def __del__(self) -> None:
+        if self._discovery is not None:
+            self._discovery.close()
+        if self._pool is not None:
+            await self._pool.close()
+
+
+def served_name(config: BatonConfig) -> str:
+    """The name clients use."""
+    return config.model.served_name or Path(config.model.path).name
+
+
+def _pool_settings(config: BatonConfig, model_path: str) -> PoolSettings:
+    secret = config.security.cluster_secret
+    assert secret is not None, "cluster.app puts the secret in"
+    timeouts = config.timeouts
+    return PoolSettings(
+        gateway=uuid.uuid4().hex,
+        secret=secret.get_secret_value().encode(),
+        model_fingerprint=model_digest(model_path),
+        connection=ConnectionSettings(connect_s=timeouts.connect_s, ping_s=timeouts.ping_s, dead_s=timeouts.dead_s),
+    )
+
+
+def _coordinator(config: BatonConfig, pool: WorkerPool, metrics: GatewayMetrics) -> Coordinator:
+    ledger = Ledger()
+    settings = CoordinatorSettings(
+        max_requests_in_flight=config.gateway.max_requests_in_flight,
+        max_attempts=config.gateway.max_attempts,
+        request_s=config.timeouts.request_s,
+        handoff_s=config.timeouts.handoff_s,
+    )
+    router = LeastWork(LeastWorkSettings(decode_weight=config.router.decode_weight), ledger)
+    return Coordinator(pool, router, ledger, time.monotonic, random.Random(), settings, metrics)
