@@ -1,0 +1,20 @@
+"""The bounds of the TCP transport."""
+
+from dataclasses import dataclass
+
+from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class TcpSettings:
+    """`streams` connections at most are opened to each peer. Buffers of 256 KiB are the fastest measured."""
+
+    streams: int = 2
+    connect_s: float = 5.0  # to connect and greet
+    stall_s: float = 10.0  # without a byte in the middle of something, the peer is given up
+    quiesce_s: float = 0.5  # a pull that ends waits this long for the block that is just arriving
+    max_deadline_s: float = 3_600.0  # the longest a peer may ask us to wait
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    max_pulls: int = 8_192  # of one connection at once
+    max_connections: int = 4_096  # accepted
+    socket_buffer_bytes: int = 256 * 1024
