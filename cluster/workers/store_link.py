@@ -22,6 +22,10 @@ RETRY_MOST_S = 5.0
 class StoreSession(HandoffStore, Protocol):
     """One connection to a store; useless once it raised `StoreLost`."""
 
+    async def until_lost(self) -> None:
+        """Return when the connection is dead."""
+        ...
+
     async def statistics(self) -> StoreStatistics:
         """A snapshot."""
         ...
@@ -37,7 +41,6 @@ class StoreLink:
     def __init__(self, connect: Callable[[], Awaitable[StoreSession]]) -> None:
         self._connect = connect
         self._session: StoreSession | None = None
-        self._lost = asyncio.Event()
         self.latest: StoreStatistics | None = None
         self.moved: Callable[[str], None] = lambda address: None
 
@@ -52,6 +55,7 @@ class StoreLink:
     async def start(self) -> None:
         """Connect for the first time. Raises what `connect` raises."""
         self._session = await self._connect()
+        self.latest = await self._session.statistics()
 
     async def run(self) -> None:
         """Watch and reconnect until cancelled."""
@@ -64,19 +68,18 @@ class StoreLink:
             await self._drop()
 
     async def _watch(self) -> None:
-        """Return when the session is of no use any more."""
-        while not self._lost.is_set():
-            try:
-                self.latest = await self._live().statistics()
-            except (OSError, KvTransferError) as error:
-                log.warning("the KV store is lost: %s", error)
-                break
-            await _wait(self._lost, POLL_S)
+        """Ask for statistics until the session is of no use any more."""
+        session = self._live()
+        try:
+            while not await _is_lost_within(session, POLL_S):
+                self.latest = await session.statistics()
+        except (OSError, KvTransferError) as error:
+            log.warning("the KV store does not answer: %s", error)
+        log.warning("the KV store is lost")
         await self._drop()
 
     async def _drop(self) -> None:
         session, self._session, self.latest = self._session, None, None
-        self._lost.clear()
         if session is not None:
             await session.close()
 
@@ -97,11 +100,7 @@ class StoreLink:
 
     async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
         """See `HandoffStore`."""
-        try:
-            return await self._live().await_handoff(handoff_id, source, deadline_s)
-        except StoreLost:
-            self._lost.set()
-            raise
+        return await self._live().await_handoff(handoff_id, source, deadline_s)
 
     async def release(self, handoff_id: str) -> None:
         """See `HandoffStore`. Without a connection there is nothing to release."""
@@ -114,9 +113,10 @@ class StoreLink:
         return self._session
 
 
-async def _wait(event: asyncio.Event, delay_s: float) -> None:
+async def _is_lost_within(session: StoreSession, delay_s: float) -> bool:
     try:
         async with asyncio.timeout(delay_s):
-            await event.wait()
+            await session.until_lost()
     except TimeoutError:
-        return
+        return False
+    return True

@@ -28,11 +28,11 @@ class FakeStore:
         self.address = address
         self.waits: dict[str, Wait] = {}
         self.released: Counter[str] = Counter()
-        self.closed = False
+        self.lost = asyncio.Event()
         self._changed = asyncio.Event()
 
     async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
-        if self.closed:
+        if self.lost.is_set():
             raise StoreLost("closed")
         wait = self.waits[handoff_id] = Wait(handoff_id, source, deadline_s, asyncio.get_running_loop().create_future())
         self._changed.set()
@@ -42,16 +42,19 @@ class FakeStore:
         self.released[handoff_id] += 1
 
     async def statistics(self) -> StoreStatistics:
-        if self.closed:
+        if self.lost.is_set():
             raise StoreLost("closed")
         return StoreStatistics(1, "epoch", 10, 64, 7, 1, 2, 0, 0, len(self.waits), 1, *range(9))
 
+    async def until_lost(self) -> None:
+        await self.lost.wait()
+
     async def close(self) -> None:
-        self.closed = True
+        self.lost.set()
 
     def lose(self) -> None:
         """The store's process died."""
-        self.closed = True
+        self.lost.set()
         for wait in self.waits.values():
             if not wait.ended.done():
                 wait.ended.set_exception(StoreLost("died"))

@@ -53,7 +53,7 @@ async def running_worker(drain_s: float = 5.0, health_every_s: float = 0.01, **p
     engine, store = FakeEngine(), FakeStore()
 
     async def connect() -> FakeStore:
-        if store.closed:
+        if store.lost.is_set():
             raise StoreLost("still away")
         return store
 

@@ -1,0 +1,151 @@
+"""The KV store of a node as a Ray actor: one for each node and KV fingerprint, shared by all workers there.
+
+Detached and pinned to its node; Ray restarts it when it dies (empty, with a new epoch). It ends by itself when no
+worker has been connected for `idle_exit_s`. Its name and its socket follow from node and fingerprint, so whoever needs
+it finds it or starts it with `ensure_store`.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from kvtransfer.server import StoreServer
+from kvtransfer.settings import StoreSettings
+from kvtransfer.tcp import TcpTransport
+from kvtransfer.tcp_settings import TcpSettings
+
+log = logging.getLogger(__name__)
+
+NAMESPACE = "baton"
+RETRY_S = 0.5
+IDLE_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEndpoint:
+    """Where a store is reached: by the processes of its node, and by other stores."""
+
+    socket_name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStoreSettings:
+    """One store. `fingerprint` is the digest of the KV fingerprint of the engines it serves."""
+
+    node_id: str
+    host: str
+    fingerprint: str
+    secret: bytes = field(repr=False)
+    arena_bytes: int
+    max_frame_bytes: int
+    max_handoffs: int
+    handoff_ttl_s: float
+    streams: int
+    connect_s: float
+    idle_exit_s: float
+
+    @property
+    def name(self) -> str:
+        """Of the actor, and of its socket."""
+        return f"baton-store-{self.fingerprint[:12]}-{self.node_id[:12]}"
+
+
+class NodeStore:
+    """The actor. The store starts with the first `endpoint`, also after Ray has restarted the actor."""
+
+    def __init__(self, settings: NodeStoreSettings) -> None:
+        self._settings = settings
+        self._lock = asyncio.Lock()
+        self._server: StoreServer | None = None
+        self._idle_watch: asyncio.Task[None] | None = None
+
+    async def endpoint(self) -> StoreEndpoint:
+        """Where the store is reached; starts it."""
+        async with self._lock:
+            if self._server is None:
+                self._server = await self._start()
+                self._idle_watch = asyncio.create_task(self._leave_when_idle(self._server))
+        return StoreEndpoint(self._server.socket_name, self._server.address)
+
+    async def _start(self) -> StoreServer:
+        settings = self._settings
+        store = StoreSettings(
+            arena_bytes=settings.arena_bytes,
+            socket_name=settings.name,
+            max_frame_bytes=settings.max_frame_bytes,
+            max_handoffs=settings.max_handoffs,
+            handoff_ttl_s=settings.handoff_ttl_s,
+            connect_s=settings.connect_s,
+        )
+        server = StoreServer(store, settings.secret, settings.fingerprint, self._transport())
+        await server.start()
+        return server
+
+    def _transport(self) -> TcpTransport:
+        settings = self._settings
+        network = TcpSettings(
+            streams=settings.streams, connect_s=settings.connect_s, max_frame_bytes=settings.max_frame_bytes
+        )
+        return TcpTransport(settings.secret, settings.fingerprint, settings.host, network)
+
+    async def _leave_when_idle(self, server: StoreServer) -> None:
+        clock = asyncio.get_running_loop().time
+        used_at = clock()
+        while clock() - used_at < self._settings.idle_exit_s:
+            await asyncio.sleep(IDLE_LOOK_S)
+            if server.connections:
+                used_at = clock()
+        # An actor can end itself only from one of its own calls.
+        ray.get_runtime_context().current_actor.leave.remote()
+
+    async def leave(self) -> None:
+        """End the store unless somebody has connected meanwhile; not restarted."""
+        if self._server is not None and self._server.connections:
+            self._idle_watch = asyncio.create_task(self._leave_when_idle(self._server))
+            return
+        if self._server is not None:
+            await self._server.close()
+        ray.actor.exit_actor()
+
+
+async def ensure_store(settings: NodeStoreSettings, deadline_s: float) -> StoreEndpoint:
+    """Find the node's store, or start it. Raises `OSError` when there is none after `deadline_s` seconds."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await _ensure(settings)
+    except TimeoutError as error:
+        raise OSError(f"the KV store {settings.name} did not start in {deadline_s:g} s") from error
+
+
+async def _ensure(settings: NodeStoreSettings) -> StoreEndpoint:
+    while True:
+        try:
+            actor = await asyncio.to_thread(_find_or_start, settings)
+            endpoint: StoreEndpoint = await actor.endpoint.remote()
+        except ray.exceptions.RayActorError as error:
+            # It was just leaving or dying: the next attempt finds the name free or the actor restarted.
+            log.info("the KV store %s went away while being asked: %s", settings.name, error)
+            await asyncio.sleep(RETRY_S)
+        else:
+            return endpoint
+
+
+def _find_or_start(settings: NodeStoreSettings) -> Any:
+    return (
+        ray.remote(NodeStore)
+        .options(
+            name=settings.name,
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(settings.node_id, soft=False),
+        )
+        .remote(settings)
+    )
