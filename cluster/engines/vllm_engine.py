@@ -1,0 +1,138 @@
+"""`Engine` on a real vLLM: `AsyncLLM` in this process, its core and worker in two others, our connector attached.
+
+Imports vLLM only when an engine is created, after the environment it reads is set. What vLLM raises is mapped to our
+errors here and nowhere else.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from cluster.dataplane.frames import Delta
+from cluster.engines.engine import BlocksChanged, EngineRequest, EngineStatistics
+from cluster.engines.vllm_deltas import DeltaStream
+from cluster.engines.vllm_events import EventFeed
+from cluster.engines.vllm_ledger import Ledger, Leg
+from cluster.engines.vllm_settings import VllmEngineSettings
+from cluster.errors import EngineFailed
+from kvtransfer.fingerprint import KvFingerprint
+
+SHUTDOWN_S = 10.0
+"""Seconds vLLM's processes get to end by themselves before they are killed."""
+
+
+def kv_fingerprint(settings: VllmEngineSettings) -> KvFingerprint:
+    """The fingerprint an engine with these settings will have: what its node's store is started with.
+
+    Imports vLLM and sets its environment, but starts nothing. Raises `configs.errors.ConfigError`.
+    """
+    settings.apply_environment()
+    from cluster.engines import vllm_start  # not before the environment is set
+
+    return vllm_start.fingerprint(settings)
+
+
+class VllmEngine:
+    """Built by `create`; `close` ends its processes, and so does the end of this one."""
+
+    def __init__(self, settings: VllmEngineSettings, started: Any, ledger: Ledger, vllm: Any, feed: EventFeed) -> None:
+        self._settings = settings
+        self._started = started
+        self._ledger = ledger
+        self._vllm = vllm
+        self._feed = feed
+        self._names = itertools.count()
+        self._tokens_at_check = 0
+
+    @classmethod
+    async def create(cls, settings: VllmEngineSettings) -> "VllmEngine":
+        """Start vLLM and return when it is ready. Blocks this event loop meanwhile: vLLM ties itself to it.
+
+        Raises `configs.errors.ConfigError` and `EngineFailed`.
+        """
+        settings.apply_environment()
+        from cluster.engines import vllm_start  # not before the environment is set
+
+        ledger = Ledger()
+        started = vllm_start.start(settings, ledger)
+        feed = EventFeed(started.events_endpoint)
+        engine = cls(settings, started, ledger, vllm_start, feed)
+        try:
+            async with asyncio.timeout(settings.start_s):
+                await feed.connect()
+        except BaseException:
+            await engine.close()
+            raise
+        return engine
+
+    @property
+    def block_size_tokens(self) -> int:
+        return self.kv_fingerprint().block_size_tokens
+
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of prompt plus output."""
+        return int(self._started.max_model_len)
+
+    def kv_fingerprint(self) -> KvFingerprint:
+        """Who may exchange blocks with this engine."""
+        fingerprint: KvFingerprint = self._started.fingerprint
+        return fingerprint
+
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[Delta, None]:
+        name = f"{request.request_id}#{next(self._names)}"
+        leg = Leg(len(request.token_ids), request.expected_blocks, request.missing_reason, time.monotonic())
+        stream = DeltaStream(leg, self._ledger, self.block_size_tokens)
+        outputs = self._vllm.submit(self._started.llm, request, name)
+        self._ledger.open(name, leg)
+        try:
+            async with aclosing(outputs):
+                async for output in outputs:
+                    for delta in stream.take(output, time.monotonic()):
+                        yield delta
+        except Exception as error:
+            raise self._vllm.translate(error) from error
+        finally:
+            self._ledger.close(name)
+
+    def events(self) -> AsyncIterator[Sequence[BlocksChanged]]:
+        return self._feed.changes()
+
+    def statistics(self) -> EngineStatistics:
+        """vLLM reports only when it steps: without a leg of ours there is nothing to step for, and all is zero."""
+        state, legs = self._started.state, len(self._ledger)
+        waiting = min(legs, state.waiting)
+        return EngineStatistics(
+            running=legs - waiting,
+            waiting=waiting,
+            queued_prefill_tokens=self._ledger.queued_prefill_tokens,
+            kv_usage=state.kv_usage if legs else 0.0,
+            counters={**state.connector, **self._ledger.counters()},
+        )
+
+    async def check_health(self) -> None:
+        """Fine when a token came since the last check, else one token is computed, in at most `step_s`."""
+        if self._started.llm.errored:
+            raise EngineFailed("the engine died")
+        if self._ledger.tokens == self._tokens_at_check:
+            await self._step()
+        self._tokens_at_check = self._ledger.tokens
+
+    async def close(self) -> None:
+        self._feed.close()
+        llm = self._started.llm
+        await asyncio.to_thread(llm.shutdown, SHUTDOWN_S)
+        if llm.output_handler is not None:
+            await asyncio.wait([llm.output_handler], timeout=SHUTDOWN_S)
+
+    async def _step(self) -> None:
+        request = EngineRequest("health", [1], self._vllm.health_sampling())
+        try:
+            async with asyncio.timeout(self._settings.step_s), aclosing(self.generate(request)) as deltas:
+                async for _ in deltas:
+                    pass
+        except TimeoutError as error:
+            raise EngineFailed(f"the engine made no step in {self._settings.step_s:g} s") from error

@@ -1,0 +1,41 @@
+"""What a real engine is built from. Imports no vLLM, so that the environment can be set before vLLM reads it."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class VllmEngineSettings:
+    """One engine of one replica.
+
+    `args` are vLLM's own `AsyncEngineArgs`, by name. `cores`: the worker's compute threads are pinned to these;
+    empty leaves the choice to vLLM.
+    """
+
+    model: str
+    store_socket: str  # abstract Unix socket of the node's store
+    secret: bytes
+    args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    cores: Sequence[int] = ()
+    max_model_len: int | None = None
+    step_s: float = 60.0  # an engine that makes no step for this long has failed
+    start_s: float = 600.0
+    store_timeout_s: float = 2.0  # of one round trip to the store
+
+    def environment(self) -> dict[str, str]:
+        """What vLLM and its processes must find in their environment."""
+        ours = {
+            "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0",  # events carry whole hashes
+            "VLLM_ENGINE_READY_TIMEOUT_S": str(max(1, round(self.start_s))),
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+        if self.cores:
+            ours["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(str(core) for core in self.cores)
+        return {**ours, **self.env}
+
+    def apply_environment(self) -> None:
+        """Set it in this process, for good: children read it when they start, and vLLM when it is imported."""
+        os.environ.update(self.environment())

@@ -1,0 +1,84 @@
+"""What passes between the scheduler side and the worker side of the connector, once each engine step.
+
+The scheduler side decides and orders (`StepOrders`), the worker side copies and reports (`StepReport`). Slots belong
+to the store's life named by `epoch`: a worker that maps another arena copies nothing and reports failure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvtransfer.transport import BlockKey
+
+
+@dataclass(frozen=True, slots=True)
+class SaveOrder:
+    """Copy device block `block_id` into arena slot `slot`."""
+
+    key: BlockKey
+    block_id: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLoad:
+    """Copy arena slot `slot`, whose xxh3_64 is `checksum`, into device block `block_id`."""
+
+    block_id: int
+    slot: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOrder:
+    """All blocks one request loads, in prompt order."""
+
+    request_id: str
+    blocks: Sequence[BlockLoad]
+
+    def failure(self) -> "LoadResult":
+        """The result of not having loaded anything."""
+        ids = [block.block_id for block in self.blocks]
+        return LoadResult(self.request_id, failed=range(len(ids)), bad_block_ids=ids)
+
+
+@dataclass(frozen=True, slots=True)
+class StepOrders:
+    """One step's work. `idle`: the step computes nothing, so that the worker may wait a moment for its loads."""
+
+    epoch: str = ""
+    saves: Sequence[SaveOrder] = ()
+    loads: Sequence[LoadOrder] = ()
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SavedBlock:
+    """A slot now holds the block `key`."""
+
+    key: BlockKey
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """How a load ended: positions in the order whose checksum failed, and those that could not be read at all.
+
+    `bad_block_ids` are the device blocks of both, which hold garbage now.
+    """
+
+    request_id: str
+    corrupt: Sequence[int] = ()
+    failed: Sequence[int] = ()
+    bad_block_ids: Sequence[int] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What the worker side did in one step. `unsaved` keys were ordered but not copied."""
+
+    epoch: str = ""
+    saved: Sequence[SavedBlock] = ()
+    unsaved: Sequence[BlockKey] = ()
+    loads: Sequence[LoadResult] = ()
+    save_s: float = 0.0
