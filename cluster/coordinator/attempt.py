@@ -116,7 +116,7 @@ class Attempt:
         )
         try:
             self._prefill = self._workers.open(replica_id, leg)
-        except ReplicaLost as error:
+        except BatonError as error:
             self._prefill_ended(PrefillEnd(error=error))
             return
         self._observer.legs("prefill", 1)

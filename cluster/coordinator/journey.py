@@ -26,7 +26,9 @@ class Journey:
         self._with = resources
         self._lifecycle = Lifecycle(resources.settings.max_attempts)
         self._timeline = Timeline(request, resources.clock, resources.observer)
+        self._deadline = asyncio.get_running_loop().call_later(resources.settings.request_s, self._expire)
         self._deadline_at = self._timeline.started_at + resources.settings.request_s
+        self._expired = False
         self._attempt: Attempt | None = None
         self._exclude: frozenset[str] = frozenset()
         self._unfinished = set(range(request.outputs))
@@ -55,11 +57,12 @@ class Journey:
         """The next deltas, from whichever attempt makes them. Raises the `BatonError` the request ends with."""
         while True:
             try:
-                if self._attempt is None:
-                    self._begin()
-                deltas = await self._read()
+                if self._expired:
+                    raise self._too_late()
+                attempt = self._attempt or self._begin()
+                deltas = await attempt.decode.next()
             except BatonError as error:
-                await self._setback(error)
+                await self._setback(self._too_late() if self._expired else error)
             else:
                 await self._account(deltas)
                 return deltas
@@ -71,8 +74,11 @@ class Journey:
             self._over("cancelled" if event is Event.CLIENT_GONE else "broken")
         await self._end_attempt()
 
-    def _begin(self) -> None:
+    def _begin(self) -> Attempt:
         """Route, reserve and send both legs: no other request is looked at in between."""
+        left_s = self._deadline_at - self._with.clock()
+        if left_s <= 0:
+            raise self._too_late()
         request = place(self._request, self._exclude)
         try:
             decision = self._with.router.route(request, self._with.workers.fleet(), self._with.clock(), self._with.rng)
@@ -83,7 +89,7 @@ class Journey:
             decision = replace(decision, prefill=None, why=f"{decision.why}, but prefill has just gone")
         self._lifecycle.on(Event.ROUTED_LOCAL if decision.prefill is None else Event.ROUTED_DISAGGREGATED)
         self._timeline.routed(decision)
-        self._attempt = Attempt(
+        self._attempt = attempt = Attempt(
             self._with.workers,
             self._with.ledger,
             self._with.observer,
@@ -91,24 +97,14 @@ class Journey:
             self._with.ledger.reserve(decision, request),
             self._prefill_ended,
         )
-        self._attempt.open(self._order())
+        attempt.open(Order(self._request, self._with.handoff_ids.next(), left_s, self._with.settings.handoff_s))
+        return attempt
 
-    def _order(self) -> Order:
-        return Order(self._request, self._with.handoff_ids.next(), self._left_s(), self._with.settings.handoff_s)
-
-    def _left_s(self) -> float:
-        return self._deadline_at - self._with.clock()
-
-    async def _read(self) -> Sequence[Delta]:
-        assert self._attempt is not None
-        left_s = self._left_s()
-        if left_s <= 0:
-            raise self._too_late()
-        try:
-            async with asyncio.timeout(left_s):
-                return await self._attempt.decode.next()
-        except TimeoutError:
-            raise self._too_late() from None
+    def _expire(self) -> None:
+        """The deadline has come. A closed stream wakes its reader: one timer for all reads, not one for each."""
+        self._expired = True
+        if self._attempt is not None:
+            self._attempt.release()
 
     def _too_late(self) -> DeadlineExceeded:
         return DeadlineExceeded(f"the request took longer than {self._with.settings.request_s:g} s")
@@ -150,6 +146,7 @@ class Journey:
             raise error
 
     def _over(self, outcome: str) -> None:
+        self._deadline.cancel()
         if self._attempt is not None:
             self._attempt.release()
         self._timeline.ended(outcome)

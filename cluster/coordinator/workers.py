@@ -57,7 +57,7 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None:
-        """Abort the leg unless it has ended. May be called twice."""
+        """Abort the leg unless it has ended; a `next` that waits raises `ReplicaLost`. May be called twice."""
         ...
 
 

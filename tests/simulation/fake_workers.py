@@ -129,8 +129,10 @@ class FakeStream:
         raise AssertionError("a prefill leg has no source")
 
     def close(self) -> None:
+        self._error = self._error or ReplicaLost("the stream was closed")
         self.closed = True
         self._stop()
+        self._wake()
         self._workers.streams.discard(self)
 
     def fail(self, error: BatonError) -> None:

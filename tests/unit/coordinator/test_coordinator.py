@@ -173,6 +173,19 @@ async def test_a_request_that_takes_too_long_fails_at_its_deadline() -> None:
 
 
 @in_virtual_time
+async def test_a_client_that_dawdles_past_the_deadline_holds_nothing_and_is_told() -> None:
+    world = World(behave(), prefills=0, decodes=1)
+    stream = world.coordinator.generate(request(max_tokens=500))
+    await anext(stream)
+    await asyncio.sleep(SETTINGS.request_s)
+    assert not world.workers.streams
+    assert world.ledger.statistics().open_leases == 0
+    with pytest.raises(DeadlineExceeded, match="longer than 20 s"):
+        await anext(stream)
+    world.check_idle()
+
+
+@in_virtual_time
 async def test_decode_does_not_wait_for_a_prefill_that_hangs_longer_than_the_handoff_deadline() -> None:
     world = World(behave(p0=Behaviour(hangs=True)), prefills=1, decodes=1)
     assert (await answer(world)).ending == "finished"
