@@ -1,59 +1,47 @@
-# Everything runs from .venv, which `make` builds from requirements-cpu.lock when the lock or pyproject.toml changes.
+# Everything runs from .venv, which is made from requirements-cpu.lock, again only when the lock or pyproject.toml changes.
 PYTHON ?= python3.11
+CONFIG ?= configs/laptop.yaml
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check clean
+.PHONY: help install serve test check bench-gateway bench-connector clean
 
 help: ## show this text
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
 
-install: $(READY) ## set up the environment (done by the others when needed)
+install: $(READY) ## set up the environment (the others do it when needed)
 
 $(READY): requirements-cpu.lock pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --no-deps -r requirements-cpu.lock
-	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "setting up $(VENV) from requirements-cpu.lock: some minutes, once"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) -r requirements-cpu.lock 2>$(VENV)/pip.log || { grep -v '^WARNING' $(VENV)/pip.log >&2; \
+		echo "If torch was not found: it comes from PyTorch's CPU wheel index;" \
+		     "name that in PIP_EXTRA_INDEX_URL and run make again." >&2; exit 1; }
+	@$(PIP) --no-build-isolation -e . 2>>$(VENV)/pip.log || { cat $(VENV)/pip.log >&2; exit 1; }
 	@touch $(READY)
 
-serve: $(READY) ## serve the demo model on this machine: 1 prefill + 1 decode worker on CPU
-	$(BIN)/baton serve configs/laptop.yaml
+serve: $(READY) ## serve the demo model here: 1 prefill + 1 decode worker on CPU (CONFIG=FILE for another)
+	@$(BIN)/baton serve $(CONFIG)
 
-test: $(READY) ## run all the tests
-	$(BIN)/python -m pytest
+test: $(READY) ## run all the tests, those with real engines and Ray included
+	@$(BIN)/python -m pytest
 
-check: $(READY) ## lint, types, import contracts
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+check: $(READY) ## lint, types, import contracts, fast tests, the shape of the code
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q -m "not ray and not engine and not slow"
+	@$(BIN)/python -m tests.architecture.shape
 
-.peers/dynamo/.ready: tests/benchmarks/dynamo.lock
-.peers/conformance/.ready: tests/conformance/clients.lock
+bench-gateway: $(READY) ## our gateway against vLLM's own and others, in one run
+	@$(BIN)/python -m tests.benchmarks.gateway
 
-# Each rival and each set of clients lives in an environment of its own; the pins are the prerequisite.
-.peers/%/.ready:
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
-	@touch $@
-
-.PHONY: bench-peers bench-gateway bench-connector conformance
-
-bench-peers: .peers/dynamo/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
-
-bench-gateway: $(READY) ## gateway against vLLM's own app, a Serve stream and Dynamo, over one fake engine (ARGS=--quick)
-	$(BIN)/python -m tests.benchmarks.gateway $(ARGS)
-
-bench-connector: $(READY) ## decode speed of a real engine with the connector attached and idle against without
-	$(BIN)/python -m tests.benchmarks.connector $(ARGS)
-
-URL ?= http://127.0.0.1:8000
-conformance: $(READY) .peers/conformance/.ready ## run real clients and llm-comply against a running server (URL=http://127.0.0.1:8000)
-	.peers/conformance/bin/python -m tests.conformance.clients --base-url $(URL)
-	.peers/conformance/bin/python -m tests.conformance.comply --base-url $(URL)
-	$(BIN)/python -m tests.conformance.bench_serve --base-url $(URL)
+bench-connector: $(READY) ## decode speed of vLLM with the KV connector attached and without
+	@$(BIN)/python -m tests.benchmarks.connector
 
 clean: ## remove the environment
 	rm -rf $(VENV)

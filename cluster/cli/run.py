@@ -4,6 +4,7 @@ Invariant: from `Reaper` on, this process may end in any way and nothing of the 
 """
 
 import contextlib
+import io
 import json
 import shutil
 import sys
@@ -150,8 +151,11 @@ def _end(plan: Plan, reaper: Reaper) -> None:
 
 
 def _quietly(plan: Plan) -> None:
-    """An instance that is half started or gone cannot end in order; the reaper does the rest."""
-    with contextlib.suppress(Exception):
+    """An instance that is half started or gone cannot end in order; the reaper does the rest.
+
+    Ray writes to standard error that Serve's controller ended when it was told to; nobody needs to read that.
+    """
+    with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
         plan.instance.end(plan.deployment)
 
 
