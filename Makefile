@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check bench-gateway bench-connector clean
+.PHONY: help install serve test check clean
 
 help: ## show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -37,11 +37,30 @@ check: $(READY) ## lint, types, import contracts, fast tests, the shape of the c
 	@$(BIN)/python -m pytest -q -m "not ray and not engine and not slow"
 	@$(BIN)/python -m tests.architecture.shape
 
-bench-gateway: $(READY) ## our gateway against vLLM's own and others, in one run
-	@$(BIN)/python -m tests.benchmarks.gateway
+.peers/dynamo/.ready: tests/benchmarks/dynamo.lock
+.peers/conformance/.ready: tests/conformance/clients.lock
 
-bench-connector: $(READY) ## decode speed of vLLM with the KV connector attached and without
-	@$(BIN)/python -m tests.benchmarks.connector
+# Each rival and each set of clients lives in an environment of its own; the pins are the prerequisite.
+.peers/%/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
+.PHONY: bench-peers bench-gateway bench-connector conformance
+
+bench-peers: .peers/dynamo/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
+
+bench-gateway: $(READY) ## gateway against vLLM's own app, a Serve stream and Dynamo, over one fake engine (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.gateway $(ARGS)
+
+bench-connector: $(READY) ## decode speed of a real engine with the connector attached and idle against without
+	$(BIN)/python -m tests.benchmarks.connector $(ARGS)
+
+URL ?= http://127.0.0.1:8000
+conformance: $(READY) .peers/conformance/.ready ## run real clients and llm-comply against a running server (URL=http://127.0.0.1:8000)
+	.peers/conformance/bin/python -m tests.conformance.clients --base-url $(URL)
+	.peers/conformance/bin/python -m tests.conformance.comply --base-url $(URL)
+	$(BIN)/python -m tests.conformance.bench_serve --base-url $(URL)
 
 clean: ## remove the environment
 	rm -rf $(VENV)
