@@ -75,6 +75,11 @@ class SimulatedEngine:
         """Tokens of prompt plus output."""
         return self._intake.max_model_len
 
+    @property
+    def has_store(self) -> bool:
+        """Whether the node's store can be used now."""
+        return self._link is not None and self._link.attachment is not None
+
     def kv_fingerprint(self) -> KvFingerprint:
         """Who may exchange blocks with this engine."""
         return kv_fingerprint(self._settings)

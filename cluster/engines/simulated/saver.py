@@ -1,13 +1,14 @@
-"""Commits finished blocks to the node's store, in order, while the engine goes on stepping.
+"""Commits finished blocks to the node's store while the engine goes on stepping.
 
-A block that waits here is referred to in the block table, so that nobody overwrites it before it is copied. Notices
-of hand-offs travel in the same order: a hand-off is concluded after its last block was committed.
+A block that waits here is referred to in the block table, so that nobody overwrites it before it is copied. What has
+gathered is carried out in rounds: first announcements, then blocks, then conclusions, so that a hand-off is concluded
+after its last block was committed.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from cluster.engines.simulated.block_table import BlockTable
 from cluster.engines.simulated.device import DeviceMemory
@@ -15,22 +16,7 @@ from cluster.engines.simulated.faults import Injected
 from cluster.engines.simulated.store_link import Attachment, StoreLink
 from kvtransfer.errors import KvTransferError, RequestRefused
 
-_ROUND_BLOCKS = 256  # reserved and committed at once
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """The hand-off's blocks, in prompt order."""
-
-    handoff_id: str
-    keys: Sequence[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Conclusion:
-    """No more blocks come for this hand-off."""
-
-    handoff_id: str
+_TOGETHER = 256  # blocks reserved and committed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +27,17 @@ class SavedBlock:
     block: int
 
 
-Order = Announcement | Conclusion | SavedBlock
+@dataclass(slots=True)
+class Round:
+    """What is to be told to the store. Bounded by the engine: its open requests and `max_waiting` blocks."""
+
+    announcements: list[tuple[str, Sequence[bytes]]] = field(default_factory=list)
+    saves: list[SavedBlock] = field(default_factory=list)
+    conclusions: list[str] = field(default_factory=list)
 
 
 class BlockSaver:
-    """Invariant: each waiting `SavedBlock` has one reference. Beyond `max_waiting` blocks, new ones are not saved."""
+    """Invariant: each `SavedBlock` of the round that gathers has one reference."""
 
     def __init__(
         self, link: StoreLink, device: DeviceMemory, table: BlockTable, injected: Injected, released: Callable[[], None]
@@ -55,88 +47,87 @@ class BlockSaver:
         self._table = table
         self._injected = injected
         self._released = released
-        self._orders: deque[Order] = deque()
-        self._waiting = asyncio.Event()
+        self._gathering = Round()
+        self._something = asyncio.Event()
         self.saved_blocks = 0
         self.no_room_blocks = 0
         self.unsaved_blocks = 0
 
     def announce(self, handoff_id: str, keys: Sequence[bytes]) -> None:
         """Tell the store which blocks a hand-off will have."""
-        self._put(Announcement(handoff_id, keys))
+        self._gathering.announcements.append((handoff_id, keys))
+        self._something.set()
 
     def conclude(self, handoff_id: str) -> None:
         """Tell the store that nothing more comes for a hand-off."""
-        self._put(Conclusion(handoff_id))
+        self._gathering.conclusions.append(handoff_id)
+        self._something.set()
 
     def save(self, keys: Sequence[bytes], blocks: Sequence[int], max_waiting: int) -> None:
-        """Commit whole blocks; without a store, or with too many waiting, they are only counted."""
-        room = max_waiting - len(self._orders) if self._link.attachment else 0
-        taken = list(zip(keys, blocks, strict=True))[: max(0, room)]
+        """Commit whole blocks; without a store, or with `max_waiting` waiting already, they are only counted."""
+        room = max_waiting - len(self._gathering.saves) if self._link.attachment else 0
+        taken = [SavedBlock(key, block) for key, block in zip(keys, blocks, strict=True)][: max(0, room)]
         self.unsaved_blocks += len(keys) - len(taken)
-        self._table.share([block for _, block in taken])
-        for key, block in taken:
-            self._put(SavedBlock(key, block))
+        self._table.share([save.block for save in taken])
+        self._gathering.saves += taken
+        self._something.set()
 
     async def run(self) -> None:
-        """Carry out orders until cancelled; releases what is left then."""
+        """Carry out rounds until cancelled; releases what is left then."""
         try:
             while True:
-                await self._waiting.wait()
-                self._waiting.clear()
-                while self._orders:
-                    await self._next_round()
+                await self._something.wait()
+                self._something.clear()
+                gathered, self._gathering = self._gathering, Round()
+                await self._carry_out(gathered)
         finally:
-            self._release([order for order in self._orders if isinstance(order, SavedBlock)])
-            self._orders.clear()
+            self._release(self._gathering.saves)
+            self._gathering = Round()
 
-    def _put(self, order: Order) -> None:
-        self._orders.append(order)
-        self._waiting.set()
-
-    async def _next_round(self) -> None:
-        saves = self._take_saves()
-        order = None if saves else self._orders.popleft()
-        attachment = self._link.attachment
+    async def _carry_out(self, gathered: Round) -> None:
+        await self._tell(lambda to: (to.client.announce(name, list(keys)) for name, keys in gathered.announcements))
+        left = gathered.saves
         try:
-            if attachment is not None:
-                async with asyncio.timeout(self._link.deadline_s):
-                    await self._carry_out(attachment, order, saves)
-        except RequestRefused:
-            self.unsaved_blocks += len(saves)
-        except (KvTransferError, TimeoutError):
-            assert attachment is not None
-            await self._link.lose(attachment)
-            self.unsaved_blocks += len(saves)
+            while left:
+                await self._save(left[:_TOGETHER])
+                self._release(left[:_TOGETHER])
+                left = left[_TOGETHER:]
         finally:
-            self._release(saves)
+            self._release(left)
+        await self._tell(lambda to: map(to.client.conclude, gathered.conclusions))
 
-    def _take_saves(self) -> list[SavedBlock]:
-        saves: list[SavedBlock] = []
-        while self._orders and isinstance(self._orders[0], SavedBlock) and len(saves) < _ROUND_BLOCKS:
-            order = self._orders.popleft()
-            assert isinstance(order, SavedBlock)
-            saves.append(order)
-        return saves
+    async def _tell(self, notices: Callable[[Attachment], Iterable[Awaitable[None]]]) -> None:
+        """Send notices, many under way at once; one that is refused concerns only its own hand-off."""
+        attachment = self._link.attachment
+        if attachment is None:
+            return
+        answers = await asyncio.gather(*notices(attachment), return_exceptions=True)
+        failures = [answer for answer in answers if isinstance(answer, Exception)]
+        if any(not isinstance(failure, RequestRefused) for failure in failures):
+            await self._link.lose(attachment)
 
-    async def _carry_out(self, attachment: Attachment, order: Order | None, saves: list[SavedBlock]) -> None:
-        match order:
-            case Announcement(handoff_id, keys):
-                await attachment.client.announce(handoff_id, list(keys))
-            case Conclusion(handoff_id):
-                await attachment.client.conclude(handoff_id)
-            case _:
-                await self._commit(attachment, saves)
+    async def _save(self, saves: list[SavedBlock]) -> None:
+        attachment = self._link.attachment
+        saved = 0
+        if attachment is not None:
+            try:
+                async with asyncio.timeout(self._link.deadline_s):
+                    with suppress(RequestRefused):
+                        saved = await self._commit(attachment, saves)
+            except (KvTransferError, TimeoutError):
+                await self._link.lose(attachment)
+        self.unsaved_blocks += len(saves) - saved
 
-    async def _commit(self, attachment: Attachment, saves: list[SavedBlock]) -> None:
+    async def _commit(self, attachment: Attachment, saves: list[SavedBlock]) -> int:
+        """How many of the blocks the store has now, or has no room for."""
         reserved = await attachment.client.reserve([save.key for save in saves])
         written = [(save, slot) for save, slot in zip(saves, reserved.slots, strict=True) if slot is not None]
-        self.no_room_blocks += reserved.full
-        if not written:
-            return
-        checksums = [self._write(attachment, save.block, slot) for save, slot in written]
-        await attachment.client.commit([save.key for save, _ in written], checksums)
+        if written:
+            checksums = [self._write(attachment, save.block, slot) for save, slot in written]
+            await attachment.client.commit([save.key for save, _ in written], checksums)
         self.saved_blocks += len(written)
+        self.no_room_blocks += reserved.full
+        return len(saves)
 
     def _write(self, attachment: Attachment, block: int, slot: int) -> int:
         row = attachment.arena.array[slot]

@@ -8,13 +8,18 @@ from cluster.engines.simulated.faults import Faults
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """How to reach the node's KV store. `connect_s` bounds connecting, `load_s` every request of the store."""
+    """How to reach the node's KV store.
+
+    `connect_s` bounds connecting and each reply, `load_s` a whole load or save, `retry_s` is the pause before each
+    attempt to connect again.
+    """
 
     socket_name: str
     secret: bytes
     name: str = "simulated"
     connect_s: float = 5.0
     load_s: float = 10.0
+    retry_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

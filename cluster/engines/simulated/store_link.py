@@ -1,4 +1,4 @@
-"""The engine's connection to its node's KV store: there, or not there and being tried again once a second."""
+"""The engine's connection to its node's KV store: there, or not there and being tried again every `retry_s` seconds."""
 
 import asyncio
 from contextlib import suppress
@@ -8,8 +8,6 @@ from cluster.engines.simulated.settings import StoreAccess
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.arena import Arena
 from kvtransfer.errors import KvTransferError
-
-_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,6 @@ class StoreLink:
                 await self.lose(self.attachment)
 
     async def _reconnect(self) -> None:
-        await asyncio.sleep(_RETRY_S)
+        await asyncio.sleep(self._access.retry_s)
         with suppress(KvTransferError, OSError, TimeoutError):
             await self.connect()

@@ -45,8 +45,14 @@ class Vocabulary:
         return ids
 
     def stream(self, prompt: Sequence[int], skip_special_tokens: bool) -> "TextStream":
-        """A decoder for tokens that follow a prompt."""
-        return TextStream(self._tokenizer, list(prompt[-_PRIMING_TOKENS:]), skip_special_tokens)
+        """A decoder for tokens that follow a prompt, whose end decides e.g. on a space before the first word.
+
+        A prompt that ends inside a character decides nothing: priming with it would repeat it in the output.
+        """
+        tail = list(prompt[-_PRIMING_TOKENS:])
+        if self._tokenizer.decode(tail, skip_special_tokens=skip_special_tokens).endswith("\ufffd"):
+            tail = []
+        return TextStream(self._tokenizer, tail, skip_special_tokens)
 
 
 class TextStream:

@@ -1,6 +1,7 @@
 """What the tests of the simulated engine share: a tiny model folder, settings, and ways to run requests."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -82,5 +83,5 @@ def reference(used: SimulatedSettings, prompt: list[int], count: int, **sampling
 
 
 def prompt_of(length: int, first: int = 7) -> list[int]:
-    """A prompt of valid ids; different `first`, different prompt from the first token on."""
-    return [2 + (first * 31 + index * index * 7 + index) % 300 for index in range(length)]
+    """A prompt of valid ids; different `first`, different prompt from its first block on."""
+    return random.Random(first).choices(range(2, 302), k=length)

@@ -1,0 +1,44 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from cluster.engines.simulated.sampling import decode
+
+_IMPORT = """
+import json, sys, time
+began = time.perf_counter()
+import cluster.engines.simulated.engine
+took = time.perf_counter() - began
+print(json.dumps([took, sorted({"vllm", "torch", "transformers", "ray"} & set(sys.modules))]))
+"""
+
+_ENCODE = """
+import sys
+import msgspec
+from vllm.sampling_params import SamplingParams
+params = SamplingParams(n=2, max_tokens=40, min_tokens=3, temperature=0.5, seed=9, stop=["a", "bc"], logprobs=2,
+                        stop_token_ids=[5], prompt_logprobs=1, ignore_eos=True, extra_args={"some": {"key": 1}})
+sys.stdout.buffer.write(msgspec.msgpack.encode(params))
+"""
+
+
+def run_python(code: str) -> bytes:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=110).stdout
+
+
+def test_the_engine_imports_no_vllm_torch_transformers_or_ray() -> None:
+    took_s, imported = json.loads(run_python(_IMPORT))
+    print(f"importing the simulated engine took {took_s:.2f} s")
+    assert imported == []
+
+
+@pytest.mark.slow
+def test_sampling_parameters_encoded_by_vllm_are_understood() -> None:
+    sampling = decode(run_python(_ENCODE))
+    assert (sampling.n, sampling.max_tokens, sampling.min_tokens, sampling.seed) == (2, 40, 3, 9)
+    assert (sampling.temperature, sampling.ignore_eos) == (0.5, True)
+    assert (sampling.stop_strings, sampling.stop_tokens) == (("a", "bc"), {5})
+    assert (sampling.logprobs, sampling.prompt_logprobs) == (2, 1)
+    assert sampling.extra_args == {"some": {"key": 1}}
