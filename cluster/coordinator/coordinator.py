@@ -106,7 +106,8 @@ class Coordinator:
         )
 
     def _require_decode(self) -> None:
-        if not self._with.workers.fleet().ready(Role.DECODE):
+        replicas = self._with.workers.fleet().replicas.values()
+        if not any(replica.ready and replica.role is Role.DECODE for replica in replicas):
             raise NoReplicaReady("no decode replica is ready")
 
     def _refuse(self, error: BatonError) -> None:
