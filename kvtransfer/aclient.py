@@ -137,7 +137,7 @@ class AsyncStoreClient:
 
     async def attach(self, slot_bytes: int) -> Arena:
         """Map the arena, over a short connection of its own. Raises `RequestRefused` for another slot size."""
-        return await asyncio.to_thread(_attach_once, *self._credentials, self._timeout_s, slot_bytes)
+        return await asyncio.to_thread(_attach_once, *self._credentials, self._timeout_s, slot_bytes, self.epoch)
 
     async def reserve(self, keys: Sequence[BlockKey]) -> Reserved:
         """Slots to write these blocks into."""
@@ -238,7 +238,9 @@ class AsyncStoreClient:
 
 
 def _attach_once(
-    socket_name: str, fingerprint: str, name: str, secret: bytes, timeout_s: float, slot_bytes: int
+    socket_name: str, fingerprint: str, name: str, secret: bytes, timeout_s: float, slot_bytes: int, epoch: str
 ) -> Arena:
     with StoreClient.connect(socket_name, fingerprint, f"{name} (attach)", secret, timeout_s) as client:
+        if client.epoch != epoch:
+            raise StoreLost(f"the store of epoch {epoch} is gone")
         return client.attach(slot_bytes)

@@ -1,7 +1,7 @@
 """The destination's side of a pull: what lands in this store on behalf of one waiting connection.
 
 A block that another pull or a local engine is already writing is not asked for again; the pull waits for that writer
-instead. Everything that is here is pinned until `take_pins` or `close`.
+instead. Everything that is here is pinned until `close`.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ class PullSink:
         self.announced: Sequence[BlockKey] = ()
         self._store = store
         self._owner = store.open_owner()
-        self._pinned: dict[BlockKey, int] = {}
+        self._pinned: set[BlockKey] = set()
 
     def missing(self, keys: Sequence[BlockKey]) -> Sequence[BlockKey]:
         """See `BlockSink`."""
         self.announced = keys
-        self._pin_present()
+        self._pin(keys)
         return [key for key in keys if key not in self._pinned and not self._store.is_being_written(key)]
 
     def reserve(self, key: BlockKey) -> memoryview | None:
@@ -35,7 +35,7 @@ class PullSink:
     def commit(self, key: BlockKey, checksum: int) -> None:
         """See `BlockSink`."""
         if self._store.commit(self._owner, [key], [checksum]):
-            self._pin_present([key])
+            self._pin([key])
             self._store.count_pulled()
 
     def abandon(self, key: BlockKey) -> None:
@@ -47,19 +47,9 @@ class PullSink:
         for key in self.announced:
             await self._store.until_written(key)
 
-    def take_pins(self) -> list[int]:
-        """The pins of all announced blocks that are here, in prompt order; they are the caller's now."""
-        self._pin_present()
-        pins = [self._pinned[key] for key in self.announced if key in self._pinned]
-        self._pinned.clear()
-        return pins
-
     def close(self) -> None:
         """Give back everything."""
-        self._store.drop(self._pinned.values())
-        self._pinned.clear()
         self._store.release_owner(self._owner)
 
-    def _pin_present(self, keys: Sequence[BlockKey] | None = None) -> None:
-        wanted = self.announced if keys is None else keys
-        self._pinned |= self._store.pin_present(key for key in wanted if key not in self._pinned)
+    def _pin(self, keys: Sequence[BlockKey]) -> None:
+        self._pinned.update(self._store.gather(self._owner, "", keys))

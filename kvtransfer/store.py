@@ -145,21 +145,14 @@ class Store:
         self._slots.unpin(slots)
         return len(slots)
 
-    def pin_present(self, keys: Iterable[BlockKey]) -> dict[BlockKey, int]:
-        """Pin every readable block; the pins are the caller's, to be kept with `hold` or dropped with `drop`."""
-        slots = ((key, self._slots.pin(key)) for key in keys)
-        return {key: slot for key, slot in slots if slot is not None}
-
-    def hold(self, owner: Owner, handoff_id: str, slots: Iterable[int]) -> None:
-        """Give pins to an owner, until `release_handoff`."""
-        self._holdings[owner].by_handoff.setdefault(handoff_id, []).extend(slots)
-
-    def drop(self, slots: Iterable[int]) -> None:
-        """Drop pins that nobody was given."""
-        self._slots.unpin(slots)
+    def gather(self, owner: Owner, handoff_id: str, keys: Iterable[BlockKey]) -> list[BlockKey]:
+        """Pin every readable block for the owner, until `release_handoff`; which they were."""
+        present = self._pin_present(keys)
+        self._holdings[owner].by_handoff.setdefault(handoff_id, []).extend(present.values())
+        return list(present)
 
     def release_handoff(self, owner: Owner, handoff_id: str) -> int:
-        """Drop the pins a wait gave to the owner; how many there were."""
+        """Drop the pins `gather` took; how many there were."""
         slots = self._holdings[owner].by_handoff.pop(handoff_id, [])
         self._slots.unpin(slots)
         return len(slots)
@@ -168,7 +161,7 @@ class Store:
 
     def announce(self, owner: Owner, handoff_id: str, keys: Sequence[BlockKey]) -> None:
         """A producer names its blocks. Raises `RequestRefused`."""
-        held = self.pin_present(dict.fromkeys(keys))
+        held = self._pin_present(dict.fromkeys(keys))
         try:
             plan = self._handoffs.announce(handoff_id, owner, keys, held, self._clock())
         except RequestRefused:
@@ -295,6 +288,10 @@ class Store:
         self._apply(self._handoffs.committed(key, lambda: self._slots.pin(key)))
         self._signals.notify(key)
         return True
+
+    def _pin_present(self, keys: Iterable[BlockKey]) -> dict[BlockKey, int]:
+        slots = ((key, self._slots.pin(key)) for key in keys)
+        return {key: slot for key, slot in slots if slot is not None}
 
     def _lost(self, key: BlockKey) -> None:
         self._apply(self._handoffs.lost(key))

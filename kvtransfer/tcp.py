@@ -7,6 +7,7 @@ connections are opened to a peer; each pull goes to the least loaded one.
 import asyncio
 import logging
 import socket
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from kvtransfer.frame_socket import FrameSocket, prepare
@@ -25,11 +26,21 @@ ACCEPT_RETRY_S = 0.1
 class TcpTransport:
     """See `kvtransfer.transport.Transport`. `host` must be an address of this node that other nodes can reach."""
 
-    def __init__(self, secret: bytes, fingerprint: str, host: str, settings: TcpSettings | None = None) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        fingerprint: str,
+        host: str,
+        streams: int = 2,
+        connect_s: float = 5.0,
+        settings: TcpSettings | None = None,
+    ) -> None:
+        """`connect_s` bounds connecting and greeting; `settings` holds the other bounds."""
         self._secret = secret
         self._fingerprint = fingerprint
         self._host = host
-        self._settings = settings or TcpSettings()
+        self._streams = streams
+        self._settings = replace(settings or TcpSettings(), connect_s=connect_s)
         self._address = ""
         self._listener: socket.socket | None = None
         self._peers: dict[str, list[PullConnection]] = {}
@@ -69,7 +80,7 @@ class TcpTransport:
         connections = self._peers.setdefault(address, [])
         usable = [connection for connection in connections if not connection.is_over]
         idlest = min(usable, key=lambda connection: connection.load, default=None)
-        if idlest is not None and (idlest.load == 0 or len(usable) >= self._settings.streams):
+        if idlest is not None and (idlest.load == 0 or len(usable) >= self._streams):
             return idlest
         connection = PullConnection(address, self._settings)
         connections.append(connection)

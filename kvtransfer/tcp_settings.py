@@ -7,9 +7,8 @@ from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES
 
 @dataclass(frozen=True, slots=True)
 class TcpSettings:
-    """`streams` connections at most are opened to each peer. Buffers of 256 KiB are the fastest measured."""
+    """What the transport's owner rarely changes. Buffers of 256 KiB are the fastest measured."""
 
-    streams: int = 2
     connect_s: float = 5.0  # to connect and greet
     stall_s: float = 10.0  # without a byte in the middle of something, the peer is given up
     quiesce_s: float = 0.5  # a pull that ends waits this long for the block that is just arriving

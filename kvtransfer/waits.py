@@ -63,10 +63,9 @@ class HandoffWaits:
             )
             view = store.find(handoff_id)
             keys = () if view is None else view.keys
-            pins = list(store.pin_present(keys).values())
-            store.hold(owner, handoff_id, pins)
+            present = store.gather(owner, handoff_id, keys)
             result = PullResult(HandoffState.LATE if late else HandoffState.READY, 0, 0, view.reason if view else "")
-            return _ended(result, view is not None, len(keys), len(pins), started)
+            return _ended(result, view is not None, len(keys), len(present), started)
         finally:
             store.leave(handoff_id)
 
@@ -76,12 +75,11 @@ class HandoffWaits:
             result = await self._transport.pull(source, handoff_id, sink, deadline_s)
             left_s = max(0.0, started + deadline_s - time.monotonic())
             late = result.state is HandoffState.LATE or await _is_late(sink.settle(), left_s)
-            pins = sink.take_pins()
-            self._store.hold(owner, handoff_id, pins)
+            present = self._store.gather(owner, handoff_id, sink.announced)
             if late:
                 result = PullResult(HandoffState.LATE, result.received_blocks, result.received_bytes, result.reason)
             is_known = bool(sink.announced) or result.state is HandoffState.READY
-            return _ended(result, is_known, len(sink.announced), len(pins), started)
+            return _ended(result, is_known, len(sink.announced), len(present), started)
         finally:
             sink.close()
 
