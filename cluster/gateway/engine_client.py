@@ -10,6 +10,7 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -89,7 +90,10 @@ class ClusterClient(FleetClient):
         **_: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The request's results. Raises vLLM's exceptions; closing or cancelling it aborts the request."""
-        accepted = self._accept(prompt, sampling_params, request_id, lora_request, trace_headers, priority)
+        try:
+            accepted = self._accept(prompt, sampling_params, request_id, lora_request, trace_headers, priority)
+        except Exception as error:
+            raise _refused(error) from None
         results = ResultAssembler(request_id, accepted.core.prompt_token_ids, sampling_params)
         scope = current_scope.get() or RequestScope()
         generation = OpenGeneration(self._backend.generate(accepted.wire))
@@ -179,9 +183,24 @@ def encode_sampling(sampling: SamplingParams) -> bytes:
         raise VLLMValidationError("a sampling parameter has no form that can be sent to a worker") from None
 
 
+def _refused(error: Exception) -> Exception:
+    """A request that did not pass validation, or that broke it."""
+    failure = Failure.of_invalid(error)
+    if failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("validating a request failed", exc_info=error)
+        return _failed(EngineFailed("internal error"))
+    _remember(failure)
+    return error
+
+
 def _failed(error: BatonError) -> Exception:
-    """Remember the failure for the ASGI wrapper and give vLLM's app the exception it understands."""
+    """One of our errors as the exception that vLLM's app understands."""
+    _remember(Failure.of(error))
+    return to_vllm(error)
+
+
+def _remember(failure: Failure) -> None:
+    """For the ASGI wrapper, which answers with it if nothing has gone out."""
     scope = current_scope.get()
     if scope is not None:
-        scope.failure = Failure.of(error)
-    return to_vllm(error)
+        scope.failure = failure

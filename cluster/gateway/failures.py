@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 from vllm.exceptions import GenerationError, GracefulHTTPError, RetryableRequestError, VLLMValidationError
 
 from cluster.errors import BatonError, DeadlineExceeded, InvalidRequest, NoReplicaReady, Overloaded, ReplicaLost
@@ -46,6 +47,14 @@ class Failure:
     status: int
     message: str
     retry_after_s: float | None = None
+    kind: str | None = None
+    param: str | None = None
+
+    @classmethod
+    def of_invalid(cls, error: Exception) -> "Failure":
+        """vLLM's own view of an exception of its validation; a status of 500 means it is none."""
+        info = create_error_response(error).error
+        return cls(info.code, info.message, kind=info.type, param=info.param)
 
     @classmethod
     def of(cls, error: BatonError) -> "Failure":
@@ -54,8 +63,9 @@ class Failure:
 
     def body(self, shape: Shape = Shape.OTHER) -> bytes:
         """The error body of the API that was called."""
-        kind = _OPENAI_TYPES.get(self.status, "InternalServerError")
-        return _body({"message": self.message, "type": kind, "param": None, "code": self.status}, self.status, shape)
+        kind = self.kind or _OPENAI_TYPES.get(self.status, "InternalServerError")
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.status}
+        return _body(error, self.status, shape)
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers of a JSON answer with this body, apart from its length."""

@@ -17,6 +17,14 @@ from tests.fakes.backend import FakeBackend
 MAX_BODY_BYTES = 256 * 1024
 
 
+def pytest_collection_modifyitems(items):
+    """vLLM's use of deprecated things is its own affair."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:vllm"))
+
+
 class CurrentBackend:
     """Delegates to the running test's backend: building an app takes seconds, so the session shares it."""
 
