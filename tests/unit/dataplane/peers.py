@@ -31,6 +31,7 @@ from kvtransfer import auth
 SECRET = b"secret of the tests"
 MODEL = "model 1"
 DEADLINE_S = 10.0
+USUAL = ConnectionSettings()
 
 IDLE = Load(
     running=0, waiting=0, held=0, queued_prefill_tokens=0, kv_usage=0.0, healthy=True, draining=False, counters={}
@@ -40,7 +41,7 @@ IDLE = Load(
 async def until(condition: Callable[[], bool]) -> None:
     """Return when `condition` holds; checks it once a turn of the loop."""
     async with asyncio.timeout(DEADLINE_S):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # the conditions are of many kinds
             await asyncio.sleep(0)
 
 
@@ -99,7 +100,7 @@ class RunningWorker:
 
 @asynccontextmanager
 async def running_worker(
-    replica_id: str = "w1", connection: ConnectionSettings = ConnectionSettings(), **settings: Any
+    replica_id: str = "w1", connection: ConnectionSettings = USUAL, **settings: Any
 ) -> AsyncIterator[RunningWorker]:
     legs = ManualLegs()
     server = WorkerServer(
@@ -113,9 +114,7 @@ async def running_worker(
         await server.close()
 
 
-def pool_settings(
-    secret: bytes = SECRET, model: str = MODEL, connection: ConnectionSettings = ConnectionSettings()
-) -> PoolSettings:
+def pool_settings(secret: bytes = SECRET, model: str = MODEL, connection: ConnectionSettings = USUAL) -> PoolSettings:
     return PoolSettings("g1", secret, model, connection)
 
 

@@ -1,0 +1,124 @@
+"""A worker's reports, its health, its end."""
+
+import asyncio
+
+import pytest
+
+from cluster.dataplane.frames import Delta, KvEvents
+from cluster.engines.engine import BlocksChanged
+from cluster.errors import EngineFailed, NoReplicaReady, ReplicaLost
+from cluster.workers.load import STORE_GAUGES
+from routing.block_keys import extend, root
+from routing.fleet import Role
+from tests.fakes.store import FakeStore
+from tests.unit.dataplane.peers import DEADLINE_S, until
+from tests.unit.workers.running import leg, running_worker
+
+
+class Listener:
+    """A `KvListener` that notes everything."""
+
+    def __init__(self) -> None:
+        self.events: list[KvEvents] = []
+        self.lost: list[str] = []
+
+    def kv_events(self, replica_id: str, events: KvEvents) -> None:
+        self.events.append(events)
+
+    def kv_lost(self, replica_id: str) -> None:
+        self.lost.append(replica_id)
+
+
+async def test_a_load_shows_the_engine_the_legs_and_the_store() -> None:
+    async with running_worker() as running:
+        running.open(leg())
+        await until(lambda: running.pool.loads()["w1"].running == 1)
+        load = running.pool.loads()["w1"]
+        assert (load.counters["steps"], load.counters["legs_decode"]) == (1, 1)
+        assert set(load.gauges) == {"store_up", *STORE_GAUGES}
+        assert (load.gauges["store_up"], load.gauges["store_slots_free"]) == (1, 7)
+
+
+async def test_an_idle_worker_reports_every_second() -> None:
+    async with running_worker() as running:
+        seen = [running.pool.loads()["w1"]]
+        await until(lambda: running.pool.loads()["w1"] is not seen[0])
+
+
+async def test_a_draining_worker_finishes_what_it_has_and_takes_nothing_new() -> None:
+    async with running_worker() as running:
+        stream = running.open(leg("old"))
+        request = await running.engine.arrived("old")
+        draining = asyncio.ensure_future(running.worker.drain())
+        await running.pool.wait_for(lambda fleet: not fleet.ready(Role.DECODE), DEADLINE_S)
+        late = running.open(leg("new"))
+        with pytest.raises(NoReplicaReady, match="draining"):
+            await late.next()
+        assert not draining.done()
+        request.say(1, finish="stop")
+        assert [d.token_ids for d in await stream.next()] == [[1]]
+        assert await draining
+        assert set(running.engine.requests) == {"old"}
+
+
+async def test_a_drain_gives_up_after_its_time() -> None:
+    async with running_worker(drain_s=0.05) as running:
+        running.open(leg())
+        await running.engine.arrived("r1")
+        assert not await running.worker.drain()
+
+
+async def test_closing_ends_streams_tasks_engine_and_store() -> None:
+    async with running_worker() as running:
+        stream = running.open(leg())
+        request = await running.engine.arrived("r1")
+        await running.worker.close()
+        await running.worker.close()
+        with pytest.raises(ReplicaLost, match="shutting down"):
+            await stream.next()
+        assert request.closed
+        assert running.engine.closed
+        assert running.store.lost.is_set()
+        await running.pool.close()
+        assert len(asyncio.all_tasks()) == 1
+        with pytest.raises(EngineFailed):
+            await running.worker.check_health()
+
+
+async def test_an_ill_engine_makes_the_worker_unready_until_it_steps_again() -> None:
+    async with running_worker() as running:
+        running.engine.healthy = False
+        await running.pool.wait_for(lambda fleet: not fleet.ready(Role.DECODE), DEADLINE_S)
+        with pytest.raises(EngineFailed):
+            await running.worker.check_health()
+        running.engine.healthy = True
+        await running.pool.wait_for(lambda fleet: bool(fleet.ready(Role.DECODE)), DEADLINE_S)
+
+
+async def test_gateways_hear_of_the_devices_blocks() -> None:
+    listener = Listener()
+    async with running_worker(kv=listener) as running:
+        await until(lambda: listener.events == [KvEvents(0, True, [], [])])
+        running.engine.changes.put_nowait([BlocksChanged("stored", [b"h"], None, [1, 2, 3, 4])])
+        await until(lambda: len(listener.events) == 2)
+        keys = extend(root(None, None), [1, 2, 3, 4], 4)
+        assert listener.events[1] == KvEvents(1, False, keys, [])
+        await running.worker.close()
+        await until(lambda: listener.lost == ["w1"])
+
+
+async def test_a_store_that_comes_back_elsewhere_is_made_known() -> None:
+    async with running_worker() as running:
+        again = FakeStore("tcp://elsewhere")
+
+        async def connect() -> FakeStore:
+            return again
+
+        link = running.worker._store
+        assert link is not None
+        link._connect = connect
+        running.store.lose()
+        await until(lambda: running.pool.info("w1").store_address == "tcp://elsewhere")
+        stream = running.open(leg())
+        (await running.engine.arrived("r1")).say(5, finish="stop")
+        assert [Delta(d.index, d.token_ids) for d in await stream.next()] == [Delta(0, [5])]
