@@ -9,7 +9,7 @@ import asyncio
 import logging
 import socket
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -127,12 +127,12 @@ class FrameConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports, which Ray's replicas have, do not derive from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.peer = _peer_name(transport)
+        self.peer = _peer_name(self._transport)
         self._rearm(self._settings.ping_s)
         self._receiver.opened(self)
 
