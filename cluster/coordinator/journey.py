@@ -27,7 +27,7 @@ class Journey:
         self._lifecycle = Lifecycle(resources.settings.max_attempts)
         self._timeline = Timeline(request, resources.clock, resources.observer)
         self._deadline = asyncio.get_running_loop().call_later(resources.settings.request_s, self._expire)
-        self._deadline_at = self._timeline.started_at + resources.settings.request_s
+        self._deadline_at = resources.clock() + resources.settings.request_s
         self._expired = False
         self._attempt: Attempt | None = None
         self._exclude: frozenset[str] = frozenset()
