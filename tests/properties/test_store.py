@@ -1,0 +1,176 @@
+"""The whole store against a naive model: owners come and go, blocks keep their bytes, and nothing is held for nobody."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kvtransfer.arena import Arena
+from kvtransfer.checksum import block_checksum
+from kvtransfer.errors import RequestRefused
+from kvtransfer.settings import StoreSettings
+from kvtransfer.store import Store
+from kvtransfer.transport import HandoffState
+
+SLOTS, SLOT_BYTES = 5, 64
+KEYS = [bytes([i]) * 4 for i in range(8)]
+keys = st.lists(st.sampled_from(KEYS), max_size=4)
+ids = st.sampled_from(["a", "b", "c"])
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class StoreAgainstDict(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.store = Store(StoreSettings(SLOTS * SLOT_BYTES, "unused", max_handoffs=2, handoff_ttl_s=10.0), self.clock)
+        self.arena: Arena = self.store.attach(SLOT_BYTES)
+        self.writing: dict[int, dict[bytes, int]] = {}  # by owner: key to slot
+        self.pins: dict[int, Counter[bytes]] = {}
+        self.gathered: dict[int, Counter[str]] = {}
+
+    def teardown(self) -> None:
+        for owner in list(self.writing):
+            self.store.release_owner(owner)
+        self.clock.now += 100.0
+        self.store.expire()
+        self.store.check()
+        assert self.store.slot_statistics().pins == 0
+        assert self.store.slot_statistics().writing == 0
+        self.store.close()
+
+    def owner(self, data: st.DataObject) -> int:
+        return data.draw(st.sampled_from(sorted(self.writing)))
+
+    @rule()
+    def open_owner(self) -> None:
+        if len(self.writing) < 3:
+            owner = self.store.open_owner()
+            self.writing[owner], self.pins[owner], self.gathered[owner] = {}, Counter(), Counter()
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data())
+    def release_owner(self, data: st.DataObject) -> None:
+        owner = self.owner(data)
+        self.store.release_owner(owner)
+        del self.writing[owner], self.pins[owner], self.gathered[owner]
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), wanted=keys)
+    def reserve(self, data: st.DataObject, wanted: list[bytes]) -> None:
+        owner = self.owner(data)
+        slots = self.store.reserve(owner, wanted).slots
+        taken = {slot for written in self.writing.values() for slot in written.values()}
+        for key, slot in zip(wanted, slots, strict=True):
+            if slot is not None:
+                assert slot not in taken
+                assert not any(key in written for written in self.writing.values())
+                self.writing[owner][key] = slot
+                taken.add(slot)
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), wanted=keys)
+    def write_and_commit(self, data: st.DataObject, wanted: list[bytes]) -> None:
+        owner = self.owner(data)
+        for key in wanted:
+            if key in self.writing[owner]:
+                self.arena.slot(self.writing[owner][key])[:] = key * (SLOT_BYTES // 4)
+        checksums = [block_checksum(key * (SLOT_BYTES // 4)) for key in wanted]
+        mine = [key for key in dict.fromkeys(wanted) if self.writing[owner].pop(key, None) is not None]
+        assert self.store.commit(owner, wanted, checksums) == len(mine)
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), wanted=keys)
+    def abandon(self, data: st.DataObject, wanted: list[bytes]) -> None:
+        owner = self.owner(data)
+        mine = [key for key in dict.fromkeys(wanted) if self.writing[owner].pop(key, None) is not None]
+        assert self.store.abandon(owner, wanted) == len(mine)
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), wanted=keys)
+    def pin(self, data: st.DataObject, wanted: list[bytes]) -> None:
+        owner = self.owner(data)
+        blocks = self.store.pin(owner, wanted)
+        for key, block in zip(wanted, blocks, strict=False):
+            content = bytes(self.arena.slot(block.slot))
+            assert content == key * (SLOT_BYTES // 4)
+            assert block_checksum(content) == block.checksum
+            self.pins[owner][key] += 1
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), wanted=keys)
+    def unpin(self, data: st.DataObject, wanted: list[bytes]) -> None:
+        owner = self.owner(data)
+        dropped = Counter(wanted) & self.pins[owner]
+        assert self.store.unpin(owner, wanted) == dropped.total()
+        self.pins[owner] -= dropped
+
+    @rule(wanted=keys)
+    def distrust(self, wanted: list[bytes]) -> None:
+        self.store.distrust(wanted)
+        assert not self.store.pin(self.store.open_owner(), [k for k in wanted if not self.store.is_being_written(k)][:1])
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), handoff_id=ids, wanted=keys)
+    def announce(self, data: st.DataObject, handoff_id: str, wanted: list[bytes]) -> None:
+        known = self.store.find(handoff_id)
+        may = len(set(wanted)) == len(wanted) and (known is None or known.state is not HandoffState.PENDING)
+        try:
+            self.store.announce(self.owner(data), handoff_id, wanted)
+        except RequestRefused:
+            assert not may or known is None
+        else:
+            assert may
+
+    @rule(handoff_id=ids)
+    def conclude(self, handoff_id: str) -> None:
+        self.store.conclude(handoff_id)
+        view = self.store.find(handoff_id)
+        if view is not None and view.state is HandoffState.PENDING:
+            assert any(self.store.is_being_written(key) for key in view.keys)
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), handoff_id=ids)
+    def wait_and_collect(self, data: st.DataObject, handoff_id: str) -> None:
+        owner = self.owner(data)
+        self.store.join(handoff_id)
+        view = self.store.find(handoff_id)
+        if view is not None:
+            self.gathered[owner][handoff_id] += len(self.store.gather(owner, handoff_id, view.keys))
+        self.store.leave(handoff_id)
+
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), handoff_id=ids)
+    def release_handoff(self, data: st.DataObject, handoff_id: str) -> None:
+        owner = self.owner(data)
+        assert self.store.release_handoff(owner, handoff_id) == self.gathered[owner].pop(handoff_id, 0)
+
+    @rule(seconds=st.sampled_from([1.0, 11.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.store.expire()
+
+    @invariant()
+    def agrees(self) -> None:
+        self.store.check()
+        assert self.store.slot_statistics().writing == sum(map(len, self.writing.values()))
+
+
+TestStore = StoreAgainstDict.TestCase
+TestStore.settings = settings(stateful_step_count=40)
+
+
+def test_a_second_slot_size_is_refused() -> None:
+    store = Store(StoreSettings(1024, "unused"))
+    assert store.attach(64).slots == 16
+    with pytest.raises(RequestRefused, match="have 64 bytes, not 128"):
+        store.attach(128)
+    store.close()
