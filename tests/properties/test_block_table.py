@@ -86,4 +86,4 @@ class TableMachine(RuleBasedStateMachine):
 
 
 TestBlockTable = TableMachine.TestCase
-TestBlockTable.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBlockTable.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

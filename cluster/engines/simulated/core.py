@@ -176,7 +176,7 @@ class EngineCore:
 
     def _emit(self, sequence: Sequence, token_id: int, number: int, now_s: float) -> None:
         job = sequence.job
-        self.counters["generated_tokens"] += 1
+        self.counters["tokens"] += 1
         delta = emit(sequence, self._intake.vocabulary, token_id, number, now_s)
         if sequence.made == 1 and sequence.output == 0:
             for output in range(1, job.sampling.n):

@@ -5,7 +5,8 @@ loads missing ones; when nothing is to be done it sleeps. Imports neither vllm, 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncGenerator, Sequence
 
 from cluster.dataplane.frames import Delta
 from cluster.engines.engine import BlocksChanged, EngineRequest, EngineStatistics
@@ -23,6 +24,8 @@ from cluster.engines.simulated.vocabulary import Vocabulary, context_length
 from cluster.errors import EngineFailed
 from kvtransfer.errors import KvTransferError
 from kvtransfer.fingerprint import KvFingerprint
+
+log = logging.getLogger(__name__)
 
 ENGINE_NAME = "simulated 1"
 
@@ -84,7 +87,7 @@ class SimulatedEngine:
         """Who may exchange blocks with this engine."""
         return kv_fingerprint(self._settings)
 
-    async def generate(self, request: EngineRequest) -> AsyncIterator[Delta]:
+    async def generate(self, request: EngineRequest) -> AsyncGenerator[Delta, None]:
         """See `Engine.generate`."""
         self._raise_if_failed()
         job = self._intake.job(request, asyncio.get_running_loop().time())
@@ -104,7 +107,7 @@ class SimulatedEngine:
             self._core.abort(job)
             self._wake.set()
 
-    def events(self) -> AsyncIterator[Sequence[BlocksChanged]]:
+    def events(self) -> AsyncGenerator[Sequence[BlocksChanged], None]:
         """See `Engine.events`."""
         return self._core.log.consume()
 
@@ -176,7 +179,7 @@ class SimulatedEngine:
             failure = EngineFailed(f"the engine died: {errors.exceptions[0]}")
         except* Exception as errors:
             failure = EngineFailed(f"the engine died: {errors.exceptions[0]!r}")
-            raise
+            log.error("the simulated engine died", exc_info=errors)
         finally:
             self._fail(failure)
 

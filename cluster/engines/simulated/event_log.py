@@ -1,7 +1,7 @@
 """Changes of the device's prefix cache on their way to the one consumer of `SimulatedEngine.events`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from cluster.engines.engine import BlocksChanged
 from cluster.engines.simulated.sequence import Sequence as EngineSequence
@@ -34,9 +34,12 @@ class EventLog:
         if first < end:
             self._append(_stored(sequence, first, end))
 
-    async def consume(self) -> AsyncIterator[Sequence[BlocksChanged]]:
-        """Batches of changes, from the first call on; ends when the consumer closes it."""
+    def consume(self) -> AsyncGenerator[Sequence[BlocksChanged], None]:
+        """Batches of changes, from this call on; ends when the consumer closes it."""
         self._consumed = True
+        return self._batches()
+
+    async def _batches(self) -> AsyncGenerator[Sequence[BlocksChanged], None]:
         try:
             while True:
                 await self._ready.wait()

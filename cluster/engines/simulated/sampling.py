@@ -10,6 +10,7 @@ import msgspec
 
 from cluster.errors import InvalidRequest
 
+MAX_OUTPUTS = 16_384  # vLLM's own default for VLLM_MAX_N_SEQUENCES
 MAX_LOGPROBS = 20  # vLLM's own default for `max_logprobs`
 _GREEDY_BELOW = 1e-5  # vLLM's _SAMPLING_EPS
 
@@ -64,8 +65,8 @@ def decode(encoded: bytes) -> Sampling:
 
 
 def _check(sampling: Sampling) -> None:
-    if sampling.n < 1:
-        raise InvalidRequest(f"n must be at least 1, got {sampling.n}")
+    if not 1 <= sampling.n <= MAX_OUTPUTS:
+        raise InvalidRequest(f"n must be between 1 and {MAX_OUTPUTS}, got {sampling.n}")
     if sampling.max_tokens is not None and sampling.max_tokens < 1:
         raise InvalidRequest(f"max_tokens must be at least 1, got {sampling.max_tokens}")
     if not sampling.temperature >= 0:

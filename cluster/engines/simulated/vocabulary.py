@@ -39,11 +39,6 @@ class Vocabulary:
             known = self._texts[token_id] = self._tokenizer.decode([token_id], skip_special_tokens=False)
         return known
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, without special tokens."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
-
     def stream(self, prompt: Sequence[int], skip_special_tokens: bool) -> "TextStream":
         """A decoder for tokens that follow a prompt, whose end decides e.g. on a space before the first word.
 

@@ -132,7 +132,7 @@ async def test_blocks_are_committed_chunk_by_chunk_before_the_first_token(node: 
     engine = await node.engine(max_batched_tokens=32, prefill_tokens_per_s=2000.0)
     leg = asyncio.ensure_future(run(engine, request("one", prompt_of(200), handoff_id="h", max_tokens=1)))
     await until(lambda: engine.statistics().counters.get("saved_blocks", 0) > 0)
-    assert engine.statistics().counters.get("generated_tokens", 0) == 0
+    assert engine.statistics().counters.get("tokens", 0) == 0
     await leg
     await until(lambda: engine.statistics().counters["saved_blocks"] == 12)
 
