@@ -3,7 +3,6 @@
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
-from vllm.entrypoints.openai.models.protocol import BaseModelPath
 
 from cluster.gateway import sse
 from cluster.gateway.arguments import GatewaySettings, server_arguments
@@ -22,10 +21,10 @@ async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics
     """
     args = server_arguments(settings)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config()
+    args.model = settings.served_name  # from here on it is only what `/v1/models` calls the root: no place on our disk
     client = ClusterClient(config, backend)
     app = build_app(args, _TASKS, config.model_config)
     await init_app_state(client, app.state, args, _TASKS)
     app.state.server = None  # vLLM's error handlers stop a server whose engine has died; ours is a fleet
-    app.state.openai_serving_models.base_model_paths = [BaseModelPath(settings.served_name, settings.served_name)]
     sse.install(app.state)
     return GatewayApplication(app, Operations(backend, metrics), settings.max_body_bytes)

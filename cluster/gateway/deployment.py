@@ -50,8 +50,8 @@ class Gateway:
 
         config = self._config
         path = await asyncio.to_thread(resolve, config.model.path)
-        metrics = GatewayMetrics()
         self._pool = WorkerPool(await asyncio.to_thread(_pool_settings, config, path))
+        metrics = GatewayMetrics(self._pool.loads)
         coordinator = _coordinator(config, self._pool, metrics)
         settings = GatewaySettings(
             model_path=path,

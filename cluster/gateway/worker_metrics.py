@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from cluster.dataplane.frames import Load
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
-_SLOTS = re.compile(r"(?:store_)?(free|writing|committed|pinned)_slots")
+_SLOTS = re.compile(r"store_slots_(\w+)")
 
 
 class WorkerCollector(Collector):
@@ -51,12 +51,15 @@ def _now(load: Load) -> dict[str, float]:
 
 
 def _add_gauge(families: dict[str, Metric], replica_id: str, name: str, value: float) -> None:
-    """`store_free_slots` and its like are one family by state, the others stand for themselves."""
+    """`store_slots_free` and its like are one family by state, the others stand for themselves."""
     slots = _SLOTS.fullmatch(name)
     if slots is not None:
         _gauge(families, "baton_store_slots", "replica", "state").add_metric([replica_id, slots[1]], value)
+    elif name == "store_slots":
+        _gauge(families, "baton_store_capacity_slots", "replica").add_metric([replica_id], value)
     else:
-        _gauge(families, f"baton_worker_{_fit(name)}", "replica").add_metric([replica_id], value)
+        prefix = "baton" if name.startswith("store_") else "baton_worker"
+        _gauge(families, f"{prefix}_{_fit(name)}", "replica").add_metric([replica_id], value)
 
 
 def _gauge(families: dict[str, Metric], name: str, *labels: str) -> GaugeMetricFamily:
