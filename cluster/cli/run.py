@@ -29,6 +29,7 @@ LOOK_EVERY_S = 0.5
 WATCH_EVERY_S = 2.0
 HEALTH_TIMEOUT_S = 5.0
 END_DEADLINE_S = 30.0
+FAILED_END_DEADLINE_S = 3.0  # nothing answers yet, so nothing has to end in order
 UNREACHABLE_S = 60.0
 
 
@@ -70,7 +71,7 @@ def run(plan: Plan) -> int:
         print(f"\nFailed: {last_line(str(failure))}\n\n{failure}", file=sys.stderr)
         _keep_logs(plan.mark)
     finally:
-        _end(plan, reaper)
+        _end(plan, reaper, END_DEADLINE_S if up else FAILED_END_DEADLINE_S)
     return code
 
 
@@ -136,14 +137,14 @@ def _healthy(url: str) -> bool:
         return False
 
 
-def _end(plan: Plan, reaper: Reaper) -> None:
+def _end(plan: Plan, reaper: Reaper, deadline_s: float) -> None:
     """Everything down: in order within the deadline, else by force. A second signal skips the rest."""
     began_s = time.monotonic()
     print("\nstopping; Ctrl-C again forces it", flush=True)
     ending = threading.Thread(target=_quietly, args=(plan,), daemon=True)
     ending.start()
-    while ending.is_alive() and time.monotonic() - began_s < END_DEADLINE_S:
-        ending.join(5.0)
+    while ending.is_alive() and time.monotonic() - began_s < deadline_s:
+        ending.join(min(5.0, deadline_s))
         if ending.is_alive():
             print(f"stopping: {time.monotonic() - began_s:.0f} s", flush=True)
     reaper.close()

@@ -1,14 +1,16 @@
-"""Clears what dead runs left: processes that carry their mark, and their folders.
+"""Clears what dead runs left: processes that carry their mark, shared memory only these had, and folders.
 
 A run is dead when its driver is. Nothing of a live run is touched, and nothing without a mark.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from cluster.runtime.folders import existing_runs, remove_run_folder
 from cluster.runtime.mark import RunMark
 from cluster.runtime.processes import GRACE_S, MarkedProcess, end, marked_processes
+from cluster.runtime.shared_memory import mapped_by, remove_unused
 
 ROUNDS = 5
 """A process that is ending can still start others: look again until there are none."""
@@ -37,10 +39,14 @@ def clear_run(mark: RunMark, grace_s: float = GRACE_S) -> Reclaimed:
 
 def _end_all(belongs: Callable[[MarkedProcess], bool], grace_s: float) -> tuple[int, ...]:
     ended: list[int] = []
+    shared: set[Path] = set()
     for _ in range(ROUNDS):
         found = [process for process in marked_processes() if belongs(process)]
         if not found:
             break
+        pids = [process.pid for process in found]
+        shared |= mapped_by(pids)
         end(found, grace_s)
-        ended += [process.pid for process in found]
+        ended += pids
+    remove_unused(shared)
     return tuple(dict.fromkeys(ended))

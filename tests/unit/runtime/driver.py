@@ -2,7 +2,7 @@
 
     python -m tests.unit.runtime.driver reaper|alone
 
-The tree: a child that ignores SIGTERM, and a grandchild in a session of its own.
+The tree: a child that ignores SIGTERM and holds named shared memory, and a grandchild in a session of its own.
 """
 
 import os
@@ -16,9 +16,12 @@ from cluster.runtime.reaper import Reaper
 
 STUBBORN = """
 import signal, subprocess, sys
+from multiprocessing import resource_tracker, shared_memory
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+memory = shared_memory.SharedMemory(create=True, size=64)
+resource_tracker.unregister(memory._name, "shared_memory")
 grandchild = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-print(grandchild.pid, flush=True)
+print(grandchild.pid, memory.name, flush=True)
 signal.pause()
 """
 
@@ -31,8 +34,8 @@ def main(kind: str) -> None:
         pids.append(Reaper(current()).pid)
     child = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True)
     assert child.stdout
-    pids += [child.pid, int(child.stdout.readline())]
-    print(current(), *pids, flush=True)
+    grandchild_pid, memory = child.stdout.readline().split()
+    print(current(), memory, *pids, child.pid, grandchild_pid, flush=True)
     signal.pause()
 
 

@@ -28,6 +28,7 @@ class Tree:
 
     driver: subprocess.Popen[str]
     mark: RunMark
+    shared_memory: Path
     pids: tuple[int, ...]
 
     def kill_driver(self) -> None:
@@ -49,7 +50,7 @@ def running(kind: str) -> Iterator[Tree]:
         said = driver.stdout.readline().split()
         mark = parse(said[0])
         assert mark
-        tree = Tree(driver, mark, tuple(int(pid) for pid in said[1:]))
+        tree = Tree(driver, mark, Path("/dev/shm") / said[1], tuple(int(pid) for pid in said[2:]))
         try:
             yield tree
         finally:
@@ -73,6 +74,7 @@ def test_processes_and_folder_of_a_killed_driver_are_reclaimed() -> None:
         assert set(tree.pids) <= set(reclaimed.pids)
         assert tree.mark in reclaimed.folders
         assert (tree.alive(), run_folder(tree.mark).exists()) == ([], False)
+        assert not tree.shared_memory.exists()
 
 
 def test_a_live_run_is_not_touched() -> None:
@@ -80,6 +82,7 @@ def test_a_live_run_is_not_touched() -> None:
         reclaimed = reclaim()
         assert not set(tree.pids) & set(reclaimed.pids)
         assert (tree.alive(), run_folder(tree.mark).exists()) == (list(tree.pids), True)
+        assert tree.shared_memory.exists()
 
 
 def test_a_process_without_a_mark_is_not_touched() -> None:
