@@ -6,6 +6,7 @@ Invariant: from `Reaper` on, this process may end in any way and nothing of the 
 import contextlib
 import io
 import json
+import os
 import shutil
 import sys
 import threading
@@ -70,9 +71,7 @@ def run(plan: Plan) -> int:
     except Exception as failure:
         print(f"\nFailed: {last_line(str(failure))}\n\n{failure}", file=sys.stderr)
         _keep_logs(plan.mark)
-    finally:
-        _end(plan, reaper, END_DEADLINE_S if up else FAILED_END_DEADLINE_S)
-    return code
+    return _end(plan, reaper, code, END_DEADLINE_S if up else FAILED_END_DEADLINE_S)
 
 
 def _start(plan: Plan, signals: StopSignals) -> ApplicationView:
@@ -137,8 +136,12 @@ def _healthy(url: str) -> bool:
         return False
 
 
-def _end(plan: Plan, reaper: Reaper, deadline_s: float) -> None:
-    """Everything down: in order within the deadline, else by force. A second signal skips the rest."""
+def _end(plan: Plan, reaper: Reaper, code: int, deadline_s: float) -> int:
+    """Everything down; the exit code. A second signal skips the rest, the reaper does it then.
+
+    Past the deadline the process exits at once: Ray would end it, with a code of its own, as soon as the reaper ends
+    Ray.
+    """
     began_s = time.monotonic()
     print("\nstopping; Ctrl-C again forces it", flush=True)
     ending = threading.Thread(target=_quietly, args=(plan,), daemon=True)
@@ -147,8 +150,12 @@ def _end(plan: Plan, reaper: Reaper, deadline_s: float) -> None:
         ending.join(min(5.0, deadline_s))
         if ending.is_alive():
             print(f"stopping: {time.monotonic() - began_s:.0f} s", flush=True)
+    if ending.is_alive():
+        print("stopped by force", flush=True)
+        os._exit(code)
     reaper.close()
     print(f"stopped in {time.monotonic() - began_s:.0f} s", flush=True)
+    return code
 
 
 def _quietly(plan: Plan) -> None:

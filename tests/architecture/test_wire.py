@@ -19,7 +19,7 @@ def test_another_implementation_is_understood() -> None:
 
 
 def test_a_delta_survives_the_way_through_another_implementation() -> None:
-    frame = Deltas(stream=1, deltas=[Delta(index=0, token_ids=[5, 6], text="é")])
+    frame = Deltas(items=[(1, Delta(index=0, token_ids=[5, 6], text="é"))])
     assert from_worker.decode(msgpack.packb(msgpack.unpackb(encode(frame)[4:]))) == frame
 
 
