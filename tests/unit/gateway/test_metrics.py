@@ -11,6 +11,7 @@ from cluster.gateway.metrics import GatewayMetrics
 from routing.router import Decision
 from tests.simulation.world import request
 
+STORE = {"store_slots": 9.0, "store_slots_free": 7.0, "store_pins": 2.0, "odd name": 1.0}
 IDLE = Load(0, 0, 0, 0, 0.0, healthy=True, draining=False)
 
 
@@ -96,7 +97,7 @@ def test_legs_in_flight_go_up_and_down() -> None:
 
 def test_workers_are_shown_as_they_last_reported_and_not_after_they_are_gone() -> None:
     loads = {
-        "d0": Load(3, 1, 2, 50, 0.5, True, False, {"loaded_blocks": 9.0}, {"store_free_slots": 7.0, "odd name": 1.0}),
+        "d0": Load(3, 1, 2, 50, 0.5, True, False, {"loaded_blocks": 9.0}, STORE),
         "p0": IDLE,
     }
     metrics = GatewayMetrics()
@@ -109,6 +110,8 @@ def test_workers_are_shown_as_they_last_reported_and_not_after_they_are_gone() -
     assert samples["baton_worker_healthy", "p0"] == 1
     assert samples["baton_worker_loaded_blocks_total", "d0"] == 9
     assert samples["baton_store_slots", "d0", "free"] == 7
+    assert samples["baton_store_capacity_slots", "d0"] == 9
+    assert samples["baton_store_pins", "d0"] == 2
     assert samples["baton_worker_odd_name", "d0"] == 1
     loads.clear()
     assert not [key for key in scraped(metrics) if key[0].startswith("baton_worker")]
