@@ -11,9 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import uvicorn
 import uvloop
-from cluster.gateway.metrics import GatewayMetrics
 
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
 from cluster.dataplane.link import PoolSettings
@@ -21,12 +19,13 @@ from cluster.dataplane.pool import WorkerPool
 from cluster.errors import BatonError
 from cluster.gateway.app import build_gateway_app
 from cluster.gateway.arguments import GatewaySettings
+from cluster.gateway.metrics import GatewayMetrics
 from cluster.models.identity import model_digest
 from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger
-from tests.benchmarks.targets.announce import announce
 from tests.benchmarks.targets.fake_workers import SECRET
 from tests.benchmarks.targets.process import TargetProcess
+from tests.benchmarks.targets.web import AnnouncingServer
 
 NAME = "baton-app"
 MODEL_NAME = "m"
@@ -42,15 +41,15 @@ def coordinator(pool: WorkerPool, metrics: GatewayMetrics) -> Coordinator:
     return Coordinator(pool, router, ledger, time.monotonic, random.Random(), CoordinatorSettings(), metrics)
 
 
-async def wait_until_healthy(backend: Coordinator) -> None:
-    """Return when the fleet can answer. Raises the last reason after a while."""
+async def wait_until_healthy(backend: Coordinator, pool: WorkerPool) -> None:
+    """Return when the fleet can answer. Raises with what each link says after a while."""
     deadline = time.monotonic() + READY_DEADLINE_S
     while True:
         try:
             return await backend.check_health()
-        except BatonError:
+        except BatonError as error:
             if time.monotonic() > deadline:
-                raise
+                raise RuntimeError(f"no worker is ready: {pool.statistics()}") from error
             await asyncio.sleep(0.05)
 
 
@@ -61,10 +60,8 @@ async def serve(model: str, port: int, addresses: dict[str, str]) -> None:
         pool.update(addresses)
         backend = coordinator(pool, metrics)
         app = await build_gateway_app(GatewaySettings(model, MODEL_NAME, MAX_BODY_BYTES), backend, metrics)
-        await wait_until_healthy(backend)
-        server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", access_log=False))
-        announce(NAME, port=port)
-        await server.serve()
+        await wait_until_healthy(backend, pool)
+        await AnnouncingServer(NAME, app, port).serve()
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
-import uvicorn
 import uvloop
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.engine.protocol import EngineClient
@@ -25,7 +24,7 @@ from vllm.v1.engine.input_processor import InputProcessor
 from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from tests.benchmarks.fake_engine import TOKEN_ID, TOKEN_TEXT, Emit, FakeEngine
-from tests.benchmarks.targets.announce import announce
+from tests.benchmarks.targets.web import AnnouncingServer
 
 MODEL_NAME = "m"
 
@@ -119,11 +118,9 @@ async def build(model: str, engine: FakeEngine) -> Any:
 async def serve(model: str, port: int, step_s: float) -> None:
     engine = FakeEngine(step_s)
     app = await build(model, engine)
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning", access_log=False))
     async with asyncio.TaskGroup() as group:
         stepping = group.create_task(engine.serve())
-        announce("vllm-app", port=port)
-        await server.serve()
+        await AnnouncingServer("vllm-app", app, port).serve()
         stepping.cancel()
 
 
