@@ -88,10 +88,10 @@ class NodeStore:
 
     def _transport(self) -> TcpTransport:
         settings = self._settings
-        network = TcpSettings(
-            streams=settings.streams, connect_s=settings.connect_s, max_frame_bytes=settings.max_frame_bytes
+        network = TcpSettings(connect_s=settings.connect_s, max_frame_bytes=settings.max_frame_bytes)
+        return TcpTransport(
+            settings.secret, settings.fingerprint, settings.host, settings.streams, settings.connect_s, network
         )
-        return TcpTransport(settings.secret, settings.fingerprint, settings.host, network)
 
     async def _leave_when_idle(self, server: StoreServer) -> None:
         clock = asyncio.get_running_loop().time
