@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,16 @@ async def run_all(engine: SimulatedEngine, wanted: EngineRequest) -> dict[int, D
 
 def reference(used: SimulatedSettings, prompt: list[int], count: int, **sampling: Any) -> list[int]:
     """The tokens that are right, computed without an engine."""
-    vocabulary = Vocabulary.load(used.model_path)
+    vocabulary = _vocabulary(used.model_path)
     wanted = Sampling(**({"temperature": 0.0} | sampling))
     return reference_tokens(
         prompt, wanted, count, BlockFiller(used.block_bytes), vocabulary.candidates, used.block_size
     )
+
+
+@cache
+def _vocabulary(model: Path) -> Vocabulary:
+    return Vocabulary.load(model)
 
 
 def prompt_of(length: int, first: int = 7) -> list[int]:
