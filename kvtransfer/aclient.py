@@ -6,6 +6,7 @@ the client is dead from then on.
 
 import asyncio
 import itertools
+import socket
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
@@ -114,7 +115,9 @@ class AsyncStoreClient:
         """Connect and greet. Raises `StoreLost` when nobody answers in time, `StoreRefused` when not let in."""
         try:
             async with asyncio.timeout(timeout_s):
-                _, wire = await asyncio.get_running_loop().create_unix_connection(_Wire, "\0" + socket_name)
+                _, wire = await asyncio.get_running_loop().create_unix_connection(
+                    _Wire, sock=await _connected_socket(socket_name)
+                )
                 client = cls(wire, timeout_s)
                 client._credentials = (socket_name, fingerprint, name, secret)
                 try:
@@ -235,6 +238,18 @@ class AsyncStoreClient:
         if self._wire.lost is not None:
             raise StoreLost(str(self._wire.lost))
         self._wire.transport.write(frame(_encode(request)))
+
+
+async def _connected_socket(socket_name: str) -> socket.socket:
+    """uvloop connects to no abstract name by itself, but takes a socket that is connected."""
+    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connecting.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(connecting, "\0" + socket_name)
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting
 
 
 def _attach_once(
