@@ -53,6 +53,7 @@ class StoreConnection(asyncio.Protocol):
         self._session: StoreSession | None = None
         self._waits: dict[str, set[asyncio.Task[None]]] = {}
         self._wait_count = 0
+        self._is_paused = False
 
     # asyncio.Protocol
 
@@ -69,19 +70,16 @@ class StoreConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer.feed(data)
-        try:
-            while not self._transport.is_closing() and (body := self._buffer.next_frame()) is not None:
-                self._received(body)
-        except (FramingError, StoreRefused) as error:
-            self._refuse(error)
-        except msgspec.MsgspecError as error:
-            self._refuse(StoreRefused(f"bad frame: {error}"))
+        self._work()
 
     def pause_writing(self) -> None:
+        self._is_paused = True
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if not self._transport.is_closing():
+        self._is_paused = False
+        self._work()
+        if not self._is_paused and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -102,6 +100,19 @@ class StoreConnection(asyncio.Protocol):
         self._transport.abort()
 
     # Requests
+
+    def _work(self) -> None:
+        """Answer what has come, as long as the peer reads the answers."""
+        try:
+            while not self._is_paused and not self._transport.is_closing():
+                body = self._buffer.next_frame()
+                if body is None:
+                    return
+                self._received(body)
+        except (FramingError, StoreRefused) as error:
+            self._refuse(error)
+        except msgspec.MsgspecError as error:
+            self._refuse(StoreRefused(f"bad frame: {error}"))
 
     def _received(self, body: bytes) -> None:
         if self._session is None:

@@ -1,4 +1,4 @@
-"""The whole store against a naive model: owners come and go, blocks keep their bytes, and nothing is held for nobody."""
+"""The whole store against a naive model: owners come and go, blocks keep their bytes, nothing is held for nobody."""
 
 from collections import Counter
 
@@ -116,7 +116,9 @@ class StoreAgainstDict(RuleBasedStateMachine):
     @rule(wanted=keys)
     def distrust(self, wanted: list[bytes]) -> None:
         self.store.distrust(wanted)
-        assert not self.store.pin(self.store.open_owner(), [k for k in wanted if not self.store.is_being_written(k)][:1])
+        assert not self.store.pin(
+            self.store.open_owner(), [k for k in wanted if not self.store.is_being_written(k)][:1]
+        )
 
     @precondition(lambda self: self.writing)
     @rule(data=st.data(), handoff_id=ids, wanted=keys)
