@@ -17,7 +17,7 @@ from ray.serve.handle import DeploymentHandle
 from cluster.app import gateway_options
 from cluster.dataplane.frames import Role
 from cluster.gateway.deployment import Gateway
-from cluster.gateway.discovery import METADATA_KEY
+from cluster.gateway.roster import METADATA_KEY
 from configs.schema import BatonConfig
 from tests.benchmarks.fake_engine import TOKEN_TEXT, FakeEngine
 from tests.benchmarks.targets.fake_workers import ROLES, FakeWorker

@@ -57,8 +57,11 @@ def private_serve(port: int) -> Iterator[None]:
     )
     try:
         serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
-        yield
-        serve.shutdown()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # now, because ray.init puts its own there
+        try:
+            yield
+        finally:
+            serve.shutdown()
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
@@ -128,7 +131,6 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--step-s", type=float, default=0.0)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     run(options.model, options.port, options.step_s)
 
 
