@@ -52,7 +52,6 @@ class Gateway:
         path = await asyncio.to_thread(resolve, config.model.path)
         self._pool = WorkerPool(await asyncio.to_thread(_pool_settings, config, path))
         metrics = GatewayMetrics(self._pool.loads)
-        metrics.watch(self._pool.loads)
         coordinator = _coordinator(config, self._pool, metrics)
         settings = GatewaySettings(
             model_path=path,
