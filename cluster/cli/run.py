@@ -4,6 +4,7 @@ Invariant: from `Reaper` on, this process may end in any way and nothing of the 
 """
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -143,27 +144,28 @@ def _end(plan: Plan, reaper: Reaper, code: int, deadline_s: float) -> int:
     Ray.
     """
     began_s = time.monotonic()
-    print("\nstopping; Ctrl-C again forces it", flush=True)
+    say = functools.partial(print, file=sys.stdout, flush=True)  # `_quietly` redirects what is looked up later
+    say("\nstopping; Ctrl-C again forces it")
     ending = threading.Thread(target=_quietly, args=(plan,), daemon=True)
     ending.start()
     while ending.is_alive() and time.monotonic() - began_s < deadline_s:
         ending.join(min(5.0, deadline_s))
         if ending.is_alive():
-            print(f"stopping: {time.monotonic() - began_s:.0f} s", flush=True)
+            say(f"stopping: {time.monotonic() - began_s:.0f} s")
     if ending.is_alive():
-        print("stopped by force", flush=True)
+        say("stopped by force")
         os._exit(code)
     reaper.close()
-    print(f"stopped in {time.monotonic() - began_s:.0f} s", flush=True)
+    say(f"stopped in {time.monotonic() - began_s:.0f} s")
     return code
 
 
 def _quietly(plan: Plan) -> None:
     """An instance that is half started or gone cannot end in order; the reaper does the rest.
 
-    Ray writes to standard error that Serve's controller ended when it was told to; nobody needs to read that.
+    Ray prints that Serve's controller ended when it was told to; nobody needs to read that.
     """
-    with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
         plan.instance.end(plan.deployment)
 
 
