@@ -10,6 +10,7 @@ from cluster.gateway.asgi import GatewayApplication
 from cluster.gateway.backend import Backend
 from cluster.gateway.engine_client import ClusterClient
 from cluster.gateway.operations import Exposition, Operations
+from cluster.gateway.trim import trim
 
 _TASKS = ("generate",)
 
@@ -27,4 +28,5 @@ async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics
     await init_app_state(client, app.state, args, _TASKS)
     app.state.server = None  # vLLM's error handlers stop a server whose engine has died; ours is a fleet
     sse.install(app.state)
+    trim(app)
     return GatewayApplication(app, Operations(backend, metrics), settings.max_body_bytes)

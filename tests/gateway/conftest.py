@@ -90,15 +90,15 @@ def backend(current_backend) -> Iterator[FakeBackend]:
 
 @pytest.fixture
 async def client(plain_app, backend) -> AsyncIterator[httpx.AsyncClient]:
-    async with _client(plain_app) as client:
+    async with open_client(plain_app) as client:
         yield client
 
 
 @pytest.fixture
 async def tools_client(tools_app, backend) -> AsyncIterator[httpx.AsyncClient]:
-    async with _client(tools_app) as client:
+    async with open_client(tools_app) as client:
         yield client
 
 
-def _client(app) -> httpx.AsyncClient:
+def open_client(app) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")

@@ -224,5 +224,7 @@ async def test_the_model_is_listed_without_its_place_on_our_disk(client, model_f
 
 
 async def test_the_api_describes_itself(client):
-    assert "/v1/chat/completions" in (await client.get("/openapi.json")).json()["paths"]
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    assert {CHAT, COMPLETIONS, RESPONSES, MESSAGES, "/tokenize", "/v1/models"} <= set(paths)
+    assert "/scale_elastic_ep" not in paths
     assert (await client.get("/version")).json()["version"]

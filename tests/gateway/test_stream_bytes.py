@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import errors
-from cluster.gateway import sse
+from cluster.gateway.templates import to_json
 from tests.fakes.backend import Script
+from tests.gateway.conftest import open_client
 from tests.gateway.requests import CHAT, COMPLETIONS, chat, completion, normalised
 
 USAGE = {"stream_options": {"include_usage": True}}
@@ -52,22 +53,31 @@ def forbidden(*_, **__):
     raise AssertionError("vLLM's generator was asked")
 
 
+@pytest.fixture(params=["plain_app", "tools_app"])
+def app(request):
+    """Both without and with a tool parser that has nothing to parse."""
+    return request.getfixturevalue(request.param)
+
+
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 @pytest.mark.parametrize(("path", "body"), REQUESTS.values(), ids=REQUESTS)
-async def test_plain_streams_are_the_bytes_of_vllms_generators(
-    plain_app, client, backend, monkeypatch, path, body, script
-):
+async def test_plain_streams_are_the_bytes_of_vllms_generators(app, backend, monkeypatch, path, body, script):
     backend.script = lambda _: script
     with monkeypatch.context() as patch:
-        for writer in writers(plain_app):
+        for writer in writers(app):
             patch.setattr(writer, "_slow", forbidden)
-        fast = await client.post(path, json={**body, "stream": True})
+        fast = await post(app, path, {**body, "stream": True})
     with monkeypatch.context() as patch:
-        for writer in writers(plain_app):
+        for writer in writers(app):
             patch.setattr(writer, "_is_plain", lambda *_: False)
-        slow = await client.post(path, json={**body, "stream": True})
+        slow = await post(app, path, {**body, "stream": True})
     assert normalised(fast.text) == normalised(slow.text)
     assert fast.status_code == slow.status_code == 200
+
+
+async def post(app, path, body):
+    async with open_client(app) as client:
+        return await client.post(path, json=body)
 
 
 OTHERS = {
@@ -105,4 +115,4 @@ def writers(app):
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_text_is_escaped_as_pydantic_escapes_it(text):
-    assert sse._json(text) == pydantic_core.to_json(text)
+    assert to_json(text) == pydantic_core.to_json(text)
