@@ -20,8 +20,15 @@ from cluster.engines.vllm_settings import VllmEngineSettings
 from cluster.errors import EngineFailed
 from kvtransfer.fingerprint import KvFingerprint
 
-SHUTDOWN_S = 10.0
-"""Seconds vLLM's processes get to end by themselves before they are killed."""
+SHUTDOWN_S = 1.0
+"""Seconds vLLM's processes get to end by themselves before they are killed: they hold nothing worth waiting for, and
+an idle worker needs ten to notice.
+"""
+
+PROBE = tuple(range(8))
+"""Prompt of the request that warms an engine up and proves that it steps. Not a single token: on CPUs with AMX, vLLM
+dies of an illegal instruction when that is the first thing it computes. Shorter than any block.
+"""
 
 
 def kv_fingerprint(settings: VllmEngineSettings) -> KvFingerprint:
@@ -40,7 +47,8 @@ class VllmEngine:
 
     def __init__(self, settings: VllmEngineSettings, started: Any, ledger: Ledger, vllm: Any, feed: EventFeed) -> None:
         self._settings = settings
-        self._started = started
+        self._llm: Any = started.llm
+        self._facts = started.facts
         self._ledger = ledger
         self._vllm = vllm
         self._feed = feed
@@ -58,11 +66,12 @@ class VllmEngine:
 
         ledger = Ledger()
         started = vllm_start.start(settings, ledger)
-        feed = EventFeed(started.events_endpoint)
+        feed = EventFeed(started.facts.events_endpoint)
         engine = cls(settings, started, ledger, vllm_start, feed)
         try:
             async with asyncio.timeout(settings.start_s):
                 await feed.connect()
+                await engine.check_health()
         except BaseException:
             await engine.close()
             raise
@@ -75,21 +84,22 @@ class VllmEngine:
     @property
     def max_model_len(self) -> int:
         """Tokens of prompt plus output."""
-        return int(self._started.max_model_len)
+        return int(self._facts.max_model_len)
 
     def kv_fingerprint(self) -> KvFingerprint:
         """Who may exchange blocks with this engine."""
-        fingerprint: KvFingerprint = self._started.fingerprint
+        fingerprint: KvFingerprint = self._facts.fingerprint
         return fingerprint
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[Delta, None]:
         name = f"{request.request_id}#{next(self._names)}"
         leg = Leg(len(request.token_ids), request.expected_blocks, request.missing_reason, time.monotonic())
         stream = DeltaStream(leg, self._ledger, self.block_size_tokens)
-        outputs = self._vllm.submit(self._started.llm, request, name)
+        if self._llm is None:
+            raise EngineFailed("the engine is closed")
         self._ledger.open(name, leg)
         try:
-            async with aclosing(outputs):
+            async with aclosing(self._vllm.submit(self._llm, request, name)) as outputs:
                 async for output in outputs:
                     for delta in stream.take(output, time.monotonic()):
                         yield delta
@@ -103,7 +113,7 @@ class VllmEngine:
 
     def statistics(self) -> EngineStatistics:
         """vLLM reports only when it steps: without a leg of ours there is nothing to step for, and all is zero."""
-        state, legs = self._started.state, len(self._ledger)
+        state, legs = self._facts.state, len(self._ledger)
         waiting = min(legs, state.waiting)
         return EngineStatistics(
             running=legs - waiting,
@@ -115,21 +125,25 @@ class VllmEngine:
 
     async def check_health(self) -> None:
         """Fine when a token came since the last check, else one token is computed, in at most `step_s`."""
-        if self._started.llm.errored:
+        if self._llm is None or self._llm.errored:
             raise EngineFailed("the engine died")
         if self._ledger.tokens == self._tokens_at_check:
             await self._step()
         self._tokens_at_check = self._ledger.tokens
 
     async def close(self) -> None:
+        """vLLM's object must be dropped with its processes: it shuts down once more when it is collected."""
         self._feed.close()
-        llm = self._started.llm
-        await asyncio.to_thread(llm.shutdown, SHUTDOWN_S)
+        llm, self._llm = self._llm, None
+        if llm is None:
+            return
         if llm.output_handler is not None:
+            llm.output_handler.cancel()
             await asyncio.wait([llm.output_handler], timeout=SHUTDOWN_S)
+        await asyncio.to_thread(llm.shutdown, SHUTDOWN_S)
 
     async def _step(self) -> None:
-        request = EngineRequest("health", [1], self._vllm.health_sampling())
+        request = EngineRequest("health", PROBE, self._vllm.health_sampling())
         try:
             async with asyncio.timeout(self._settings.step_s), aclosing(self.generate(request)) as deltas:
                 async for _ in deltas:

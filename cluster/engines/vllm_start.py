@@ -29,14 +29,21 @@ _sampling = msgspec.msgpack.Decoder(SamplingParams)
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A running engine and what describes it."""
+class EngineFacts:
+    """What describes a running engine."""
 
-    llm: Any
     state: SchedulerState
     fingerprint: KvFingerprint
     events_endpoint: str
-    max_model_len: int
+    max_model_len: int  # tokens of prompt plus output
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running `AsyncLLM`, which the caller takes over, and its facts."""
+
+    llm: Any
+    facts: EngineFacts
 
 
 def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
@@ -61,7 +68,8 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
         llm = AsyncLLM.from_vllm_config(config, stat_loggers=[observer], disable_log_stats=True)
     except (ValueError, RuntimeError, OSError) as error:
         raise EngineFailed(f"vLLM did not start: {error}") from error
-    return Started(llm, state, fingerprint, config.kv_events_config.endpoint, llm.model_config.max_model_len)
+    facts = EngineFacts(state, fingerprint, config.kv_events_config.endpoint, llm.model_config.max_model_len)
+    return Started(llm, facts)
 
 
 def fingerprint(settings: VllmEngineSettings) -> KvFingerprint:

@@ -5,6 +5,7 @@ setup whose blocks cannot be shared is refused here, before any weight of it ser
 matching is followed by exactly one report of the load, also after an abort.
 """
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +81,8 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         super().__init__(vllm_config, role, kv_cache_config)
         self._settings = ConnectorSettings.from_extra_config(self._kv_transfer_config.kv_connector_extra_config)
         die_with(self._settings.owner_pid)
+        if role is KVConnectorRole.WORKER:
+            die_with(os.getppid())  # the engine core, which may be killed alone
         self._refuse_unsupported(vllm_config, kv_cache_config)
         self._scheduler: SchedulerSide | None = None
         self._worker: WorkerSide | None = None

@@ -67,9 +67,9 @@ class Batch:
             self._admit_waiting(plan, budget, may_load)
         return plan
 
-    def loaded(self, sequence: Sequence, computed_tokens: int) -> None:
-        """A LOADING sequence has its first `computed_tokens` tokens on the device."""
-        sequence.computed = computed_tokens
+    def loaded(self, sequence: Sequence, filled: int) -> None:
+        """A LOADING sequence has its first `filled` blocks on the device."""
+        sequence.reuse(filled)
         sequence.advance("loaded")
 
     def end(self, sequence: Sequence) -> None:
@@ -124,7 +124,7 @@ class Batch:
             if not self._place(sequence):
                 return
             self.running.append(self.waiting.popleft())
-            if may_load and self._lacks_blocks(sequence):
+            if may_load and sequence.filled < reusable_blocks(sequence):
                 sequence.advance("admit_loading")
                 plan.loads.append(sequence)
                 continue
@@ -143,20 +143,17 @@ class Batch:
             return False
         sequence.blocks.extend(cached)
         sequence.blocks.extend(self._table.allocate(needed))
-        sequence.computed = len(cached) * sequence.block_size
+        sequence.reuse(len(cached))
         return True
-
-    def _lacks_blocks(self, sequence: Sequence) -> bool:
-        return sequence.computed < reusable_blocks(sequence) * sequence.block_size
 
     def _drop_blocks(self, sequence: Sequence) -> None:
         self._table.release(sequence.blocks)
         del sequence.blocks[:]
-        sequence.computed = 0
+        sequence.computed = sequence.filled = 0
 
 
 def reusable_blocks(sequence: Sequence) -> int:
-    """Whole blocks that need not be computed: at least one token is, and all are when prompt logprobs are wanted."""
+    """Whole blocks that need not be computed: none when log-probabilities of the whole prompt are wanted."""
     if sequence.job.sampling.prompt_logprobs is not None:
         return 0
-    return (len(sequence.tokens) - 1) // sequence.block_size
+    return len(sequence.tokens) // sequence.block_size

@@ -77,7 +77,7 @@ class EngineCore:
             return
         end = first + result.usable
         self._publish(sequence, first, end)
-        self.batch.loaded(sequence, end * sequence.block_size)
+        self.batch.loaded(sequence, end)
         sequence.loaded_blocks += result.usable
         sequence.recomputed_blocks, sequence.recompute_reason = result.corrupt, result.reason
         self._start(sequence, now_s)
@@ -108,13 +108,12 @@ class EngineCore:
             self.counters["cached_tokens"] += sequence.computed
             self._count_recomputed(sequence)
             if sequence.job.announced:
-                self._save(sequence, 0, sequence.computed // sequence.block_size)
+                self._save(sequence, 0, sequence.filled)
 
     def _count_recomputed(self, sequence: Sequence) -> None:
         """Whole blocks that prefill announced, or the store had, and that are computed here all the same."""
         request = sequence.job.request
-        there = sequence.computed // sequence.block_size
-        missing = min(request.expected_blocks, reusable_blocks(sequence)) - there
+        missing = min(request.expected_blocks, reusable_blocks(sequence)) - sequence.filled
         sequence.recomputed_blocks = max(missing, sequence.recomputed_blocks)
         if sequence.recomputed_blocks == 0:
             sequence.recompute_reason = ""
@@ -126,23 +125,23 @@ class EngineCore:
         return "failed" if self._link is not None and self._link.attachment is None else told
 
     def _compute(self, sequence: Sequence, count: int, now_s: float) -> None:
-        whole_before = sequence.computed // sequence.block_size
         sequence.computed += count
         if sequence.made == 0:
             self.counters["computed_prompt_tokens"] += count
-        self._fill(sequence, whole_before, sequence.computed // sequence.block_size)
+        self._fill(sequence, sequence.filled, sequence.computed // sequence.block_size)
         if sequence.pending == 0:
             self._sample(sequence, now_s)
 
     def _fill(self, sequence: Sequence, first: int, end: int) -> None:
         """Compute the bytes of blocks `first` to `end`."""
-        if first == end:
+        if first >= end:
             return
         sequence.extend_hashes()
         previous = self.device.digest(sequence.blocks[first - 1]) if first else sequence.job.origin
         for index in range(first, end):
             self.device.compute(sequence.blocks[index], previous, sequence.block_tokens(index))
             previous = self.device.digest(sequence.blocks[index])
+        sequence.filled = end
         self._publish(sequence, first, end)
         self._save(sequence, first, end)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from cluster.dataplane.frames import Delta, LegReport, PositionLogprobs
 from cluster.engines.simulated import logprobs
-from cluster.engines.simulated.sequence import Sequence
+from cluster.engines.simulated.sequence import Job, Phase, Sequence
 from cluster.engines.simulated.vocabulary import Vocabulary
 
 
@@ -31,7 +31,7 @@ def emit(sequence: Sequence, vocabulary: Vocabulary, token_id: int, number: int,
         delta.prompt_logprobs = _prompt_logprobs(sequence, vocabulary)
     if ending is not None:
         delta.finish_reason, delta.stop_reason = ending.finish_reason, ending.stop_reason
-        delta.report = _report(sequence)
+        delta.report = _report(sequence.job) if _is_last(sequence) else None
     return delta
 
 
@@ -58,12 +58,18 @@ def _prompt_logprobs(sequence: Sequence, vocabulary: Vocabulary) -> list[Positio
     return logprobs.of_prompt(vocabulary, sequence.job.request.token_ids, max(1, count))
 
 
-def _report(sequence: Sequence) -> LegReport:
-    submitted_s = sequence.job.submitted_s
+def _is_last(sequence: Sequence) -> bool:
+    job = sequence.job
+    others = (other for other in job.sequences if other is not sequence)
+    return len(job.sequences) == job.sampling.n and all(other.phase is Phase.ENDED for other in others)
+
+
+def _report(job: Job) -> LegReport:
+    first = job.sequences[0]
     return LegReport(
-        queued_s=(sequence.started_s or submitted_s) - submitted_s,
-        first_token_s=(sequence.first_token_s or submitted_s) - submitted_s,
-        loaded_blocks=sequence.loaded_blocks,
-        recomputed_blocks=sequence.recomputed_blocks,
-        recompute_reason=sequence.recompute_reason,
+        queued_s=(first.started_s or job.submitted_s) - job.submitted_s,
+        first_token_s=(first.first_token_s or job.submitted_s) - job.submitted_s,
+        loaded_blocks=sum(sequence.loaded_blocks for sequence in job.sequences),
+        recomputed_blocks=sum(sequence.recomputed_blocks for sequence in job.sequences),
+        recompute_reason=next((each.recompute_reason for each in job.sequences if each.recompute_reason), ""),
     )

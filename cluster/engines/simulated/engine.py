@@ -204,7 +204,7 @@ class SimulatedEngine:
 
     async def _load(self, sequence: EngineSequence) -> None:
         assert self._loader is not None
-        first, end = sequence.computed // sequence.block_size, reusable_blocks(sequence)
+        first, end = sequence.filled, reusable_blocks(sequence)
         keys, blocks = sequence.hashes[first:end], sequence.blocks[first:end].tolist()
         result = await self._loader.load(keys, blocks, lambda: sequence.phase is Phase.LOADING)
         self._core.loaded(sequence, first, result, asyncio.get_running_loop().time())
@@ -251,4 +251,4 @@ def _intake(settings: SimulatedSettings) -> Intake:
             f"{settings.device_blocks} blocks of {settings.block_size} tokens hold {capacity} tokens, which is less"
             f" than the model length of {max_model_len}: raise device_blocks or lower max_model_len"
         )
-    return Intake(Vocabulary.load(settings.model_path), max_model_len, settings.block_size)
+    return Intake(Vocabulary.load(settings.model_path), max_model_len, settings.block_size, settings.lora_names)

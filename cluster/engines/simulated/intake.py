@@ -19,10 +19,13 @@ class Intake:
     vocabulary: Vocabulary
     max_model_len: int
     block_size: int
+    lora_names: frozenset[str] = frozenset()
 
     def job(self, request: EngineRequest, now_s: float) -> Job:
         """Check a request; raises `InvalidRequest`. The job has no sequences yet."""
         self._check_prompt(request)
+        if request.lora_name is not None and request.lora_name not in self.lora_names:
+            raise InvalidRequest(f"there is no LoRA adapter {request.lora_name!r}")
         sampling = decode(request.sampling)
         most = self.max_model_len if sampling.max_tokens is None else len(request.token_ids) + sampling.max_tokens
         return Job(

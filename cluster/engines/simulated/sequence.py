@@ -59,8 +59,9 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Invariant: `blocks` covers all `tokens` while RUNNING or LOADING, is empty otherwise; `computed` tokens of them
-    have their KV on the device."""
+    """Invariant: `blocks` covers all `tokens` while RUNNING or LOADING, is empty otherwise. The first `filled` of them
+    are whole and never written again; `computed` tokens need no computing, which is at least one less than there are.
+    """
 
     job: Job
     output: int
@@ -71,6 +72,7 @@ class Sequence:
     hashes: list[bytes] = field(default_factory=list)
     blocks: "array[int]" = field(default_factory=partial(array, "i"))
     computed: int = 0
+    filled: int = 0
     prompt_tokens: int = field(init=False)
     cumulative_logprob: float = 0.0
     cached_tokens: int | None = None
@@ -101,6 +103,11 @@ class Sequence:
     def blocks_needed(self) -> int:
         """Blocks that cover all tokens so far."""
         return -(-len(self.tokens) // self.block_size)
+
+    def reuse(self, blocks: int) -> None:
+        """The first `blocks` blocks are there; the last token is computed all the same, to have something to pick from."""
+        self.filled = blocks
+        self.computed = min(blocks * self.block_size, len(self.tokens) - 1)
 
     def block_tokens(self, index: int) -> bytes:
         """The tokens of a whole block."""

@@ -24,7 +24,10 @@ class StoreAccess:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSettings:
-    """Without `store` the engine neither commits nor loads blocks. `max_model_len` None: the model folder's own."""
+    """Without `store` the engine neither commits nor loads blocks. `max_model_len` None: the model folder's own.
+
+    `lora_names` are the adapters requests may name.
+    """
 
     model_path: Path
     model_digest: str
@@ -39,6 +42,7 @@ class SimulatedSettings:
     decode_request_s: float = 0.0002
     speed: float = 1.0
     step_deadline_s: float = 60.0
+    lora_names: frozenset[str] = frozenset()
     store: StoreAccess | None = None
     faults: Faults = field(default_factory=Faults)
 
