@@ -2,7 +2,10 @@
 
 import os
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -72,6 +75,34 @@ def test_a_store_that_ends_is_lost_and_stays_lost(open_client: OpenClient, threa
         with pytest.raises(StoreLost):
             client.statistics()
     assert client.is_lost
+
+
+def test_a_killed_process_leaves_nothing_in_the_store(open_client: OpenClient, threaded_server: ThreadedServer) -> None:
+    witness = open_client()
+    witness.attach(SLOT_BYTES).close()
+    program = f"""if True:
+        import sys, time
+        from kvtransfer.client import StoreClient
+        name = {threaded_server.settings.socket_name!r}
+        client = StoreClient.connect(name, {FINGERPRINT!r}, "victim", {SECRET!r}, 5.0)
+        arena = client.attach({SLOT_BYTES})
+        client.announce("h", [b"a", b"b"])
+        client.reserve([b"a", b"b"])
+        client.commit([b"a"], [0])
+        client.pin([b"a"])
+        print("ready", flush=True)
+        time.sleep(60)
+    """
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "ready\n"
+        held = witness.statistics()
+        victim.kill()
+    assert (held.writing_slots, held.pins, held.handoffs, held.connections) == (1, 2, 1, 2)
+    deadline = time.monotonic() + 5
+    while (left := witness.statistics()).connections > 1 and time.monotonic() < deadline:
+        pass
+    assert (left.writing_slots, left.pins, left.handoffs, left.committed_slots) == (0, 0, 0, 1)
 
 
 def test_nobody_at_the_name_is_lost() -> None:

@@ -1,0 +1,148 @@
+"""The store as the source of pulls, and hand-offs under pressure."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import cast
+
+import pytest
+
+from kvtransfer.settings import StoreSettings
+from kvtransfer.store import Store
+from kvtransfer.transport import CommittedBlock
+from tests.unit.kvtransfer.conftest import until
+
+KEYS = [bytes([i]) * 32 for i in range(4)]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(clock: Clock) -> Iterator[Store]:
+    store = Store(StoreSettings(4 * 64, "unused", handoff_ttl_s=10.0), clock)
+    store.attach(64)
+    yield store
+    store.check()
+    store.close()
+
+
+def commit(store: Store, owner: int, *keys: bytes) -> None:
+    store.reserve(owner, keys)
+    store.commit(owner, keys, [0] * len(keys))
+
+
+async def pushed(store: Store, wanted: list[bytes]) -> list[bytes]:
+    """Take every block, asserting that each is pinned while it is taken."""
+    taken = []
+    async with aclosing(cast(AsyncGenerator[CommittedBlock, None], store.committed("h", wanted))) as blocks:
+        async for block in blocks:
+            assert store.slot_statistics().pinned >= 1
+            assert len(block.payload) == 64
+            taken.append(block.key)
+    return taken
+
+
+async def test_blocks_are_pushed_in_order_and_the_hand_off_is_collected(store: Store) -> None:
+    owner = store.open_owner()
+    store.announce(owner, "h", KEYS)
+    push = asyncio.create_task(pushed(store, KEYS))
+    for key in reversed(KEYS):
+        await asyncio.sleep(0)
+        commit(store, owner, key)
+    assert await push == KEYS
+    assert (store.slot_statistics().pins, store.open_handoffs) == (0, 0)
+    assert (store.counters.pushed_blocks, store.counters.pushed_bytes) == (4, 256)
+
+
+async def test_a_push_ends_early_when_the_producer_fails(store: Store) -> None:
+    owner = store.open_owner()
+    store.announce(owner, "h", KEYS)
+    commit(store, owner, *KEYS[:2])
+    push = asyncio.create_task(pushed(store, KEYS))
+    await asyncio.sleep(0)
+    store.conclude("h")
+    assert await push == KEYS[:2]
+
+
+async def test_a_push_ends_early_when_a_block_is_gone(store: Store) -> None:
+    owner = store.open_owner()
+    commit(store, owner, *KEYS)
+    store.announce(owner, "h", KEYS)
+    store.distrust(KEYS[1:2])
+    assert await pushed(store, KEYS) == KEYS[:1]
+
+
+async def test_a_push_of_an_unknown_hand_off_is_empty(store: Store) -> None:
+    assert await pushed(store, KEYS) == []
+
+
+async def test_a_cancelled_push_leaves_no_pin(store: Store) -> None:
+    owner = store.open_owner()
+    store.announce(owner, "h", KEYS)
+    commit(store, owner, KEYS[0])
+    push = asyncio.create_task(pushed(store, KEYS))
+    await until(lambda: store.counters.pushed_blocks == 1)
+    push.cancel()
+    await asyncio.wait([push])
+    assert store.slot_statistics().pins == 0
+
+
+async def test_waiting_for_an_announcement_ends_with_it(store: Store) -> None:
+    announced = asyncio.create_task(store.announced("h", 5.0))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    store.announce(store.open_owner(), "h", KEYS)
+    assert list(await announced) == KEYS
+
+
+async def test_waiting_for_an_announcement_in_vain_means_that_nobody_will_collect(store: Store) -> None:
+    with pytest.raises(TimeoutError):
+        await store.announced("h", 0.0)
+    owner = store.open_owner()
+    commit(store, owner, *KEYS)
+    store.announce(owner, "h", KEYS)
+    assert store.slot_statistics().pins == 0
+
+
+def test_an_uncollected_hand_off_keeps_its_blocks_until_its_time_is_over(store: Store, clock: Clock) -> None:
+    owner = store.open_owner()
+    commit(store, owner, *KEYS)
+    store.announce(owner, "h", KEYS)
+    assert store.reserve(owner, [b"new"]).full == 1
+    clock.now = 10.0
+    store.expire()
+    assert store.reserve(owner, [b"new"]).full == 0
+
+
+def test_a_refused_announcement_pins_nothing(store: Store) -> None:
+    owner = store.open_owner()
+    commit(store, owner, KEYS[0])
+    store.announce(owner, "h", KEYS)
+    with pytest.raises(Exception, match="already announced"):
+        store.announce(owner, "h", KEYS)
+    assert store.slot_statistics().pins == 1
+
+
+def test_a_producer_that_goes_lets_its_committed_blocks_be_evicted(store: Store) -> None:
+    owner, other = store.open_owner(), store.open_owner()
+    store.announce(owner, "h", [*KEYS, b"more"])
+    commit(store, owner, *KEYS)
+    assert store.reserve(other, [b"new"]).full == 1
+    store.release_owner(owner)
+    assert store.reserve(other, [b"new"]).full == 0
+
+
+def test_before_anybody_attached_there_is_no_room() -> None:
+    store = Store(StoreSettings(1024, "unused"))
+    assert store.reserve(store.open_owner(), KEYS).full == len(KEYS)
+    assert store.pin(store.open_owner(), KEYS) == []
+    store.check()
