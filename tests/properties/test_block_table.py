@@ -82,7 +82,6 @@ class TableMachine(RuleBasedStateMachine):
         self.table.check()
         assert self.table.held == len(self.references)
         assert self.table.available == BLOCKS - len(self.references)
-        assert self.table.usage == len(self.references) / BLOCKS
 
 
 TestBlockTable = TableMachine.TestCase

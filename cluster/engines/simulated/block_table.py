@@ -37,11 +37,6 @@ class BlockTable:
         """Blocks somebody refers to."""
         return len(self._references) - self.available
 
-    @property
-    def usage(self) -> float:
-        """Held blocks as a share of all."""
-        return self.held / len(self._references)
-
     def take_prefix(self, hashes: Iterable[bytes]) -> list[int]:
         """Refer to the blocks of the longest cached prefix of `hashes`."""
         taken = []

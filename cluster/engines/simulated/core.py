@@ -96,6 +96,11 @@ class EngineCore:
         """Prompt tokens not computed yet."""
         return sum(sequence.pending for sequence in self.batch if sequence.pending > 1 or sequence.made == 0)
 
+    def kv_usage(self) -> float:
+        """The share of blocks that requests hold; those that only wait to be committed are about to be free."""
+        held = {block for sequence in self.batch.running for block in sequence.blocks}
+        return len(held) / self._settings.device_blocks
+
     def check(self) -> None:
         """Raise AssertionError unless batch and block table are consistent."""
         self.batch.check()

@@ -83,6 +83,11 @@ class SimulatedEngine:
         """Whether the node's store can be used now."""
         return self._link is not None and self._link.attachment is not None
 
+    @property
+    def held_blocks(self) -> int:
+        """Blocks of the device that requests hold or that wait to be committed to the store."""
+        return self._core.table.held
+
     def kv_fingerprint(self) -> KvFingerprint:
         """Who may exchange blocks with this engine."""
         return kv_fingerprint(self._settings)
@@ -125,7 +130,7 @@ class SimulatedEngine:
             running=len(core.batch.running),
             waiting=len(core.batch.waiting),
             queued_prefill_tokens=core.queued_prefill_tokens(),
-            kv_usage=core.table.usage,
+            kv_usage=core.kv_usage(),
             counters=counters,
         )
 

@@ -105,7 +105,7 @@ class Sequence:
         return -(-len(self.tokens) // self.block_size)
 
     def reuse(self, blocks: int) -> None:
-        """The first `blocks` blocks are there; the last token is computed all the same, to have something to pick from."""
+        """The first `blocks` blocks are there. The last token is computed all the same: the next follows from it."""
         self.filled = blocks
         self.computed = min(blocks * self.block_size, len(self.tokens) - 1)
 

@@ -17,17 +17,18 @@ from cluster.engines.simulated.settings import SimulatedSettings
 from cluster.engines.simulated.tokens import BlockFiller, reference_tokens
 from cluster.engines.simulated.vocabulary import Vocabulary
 
-TEXTS = ["the prompt is computed once and the blocks move to the node that decodes", "a block is a page of keys"]
+SYLLABLES = ["ba", "ton", "pre", "fill", "de", "co", "ker", "nel", "run", "mo", "tis", "lu"]
+TEXTS = [" ".join(first + second for first in SYLLABLES for second in SYLLABLES), "the prompt is computed once"]
 MODEL_LENGTH = 512
 
 
 def write_model(folder: Path) -> Path:
-    """A byte-level tokenizer of about 300 ids and the one line of configuration the engine reads."""
+    """A byte-level tokenizer of a few hundred ids and the one line of configuration the engine reads."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400,
+        vocab_size=600,
         special_tokens=["<s>", "</s>"],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,

@@ -91,7 +91,7 @@ def test_a_prompt_that_lacks_blocks_is_looked_up_in_the_store_before_it_is_compu
     line.add(short)
     plan = line.plan(may_load=True)
     assert (plan.loads, planned(plan)) == ([lacking], [(short, 3)])
-    line.loaded(lacking, computed_tokens=8)
+    line.loaded(lacking, filled=2)
     assert planned(line.plan(may_load=True))[0] == (lacking, 2)
 
 
