@@ -6,6 +6,7 @@ replica that is told to end waits here for its live streams.
 
 import asyncio
 import logging
+import os
 import time
 import uuid
 from typing import ClassVar
@@ -140,6 +141,7 @@ class WorkerReplica:
         return {
             "replica_id": self._replica_id,
             "role": self.role,
+            "pid": os.getpid(),
             "address": self._address,
             "store": self._worker.info.store_address,
             **{name: getattr(load, name) for name in load.__struct_fields__},
