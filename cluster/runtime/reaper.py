@@ -24,6 +24,7 @@ class Reaper:
     """The driver's end. Invariant: while this is open, the reaper waits."""
 
     def __init__(self, mark: RunMark) -> None:
+        self._mark = mark
         read_end, self._write_end = os.pipe()
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, DEAF_TO)
         try:
@@ -46,9 +47,13 @@ class Reaper:
         return self._process.pid
 
     def close(self) -> None:
-        """Let it do its work and wait until it is done. Raises `subprocess.TimeoutExpired` after its deadline."""
+        """Let it do its work and wait until it is done; if it was killed, do the work here.
+
+        Raises `subprocess.TimeoutExpired` after its deadline.
+        """
         os.close(self._write_end)
-        self._process.wait(CLOSE_DEADLINE_S)
+        if self._process.wait(CLOSE_DEADLINE_S) != 0:
+            clear_run(self._mark)
 
 
 def main(read_end: int, mark: RunMark) -> None:

@@ -117,6 +117,15 @@ def test_closing_the_reaper_waits_until_the_run_is_cleared() -> None:
     assert sleeper.wait(5) == -signal.SIGTERM
 
 
+def test_closing_a_reaper_that_was_killed_clears_the_run_all_the_same() -> None:
+    mark = marks.current()
+    sleeper = subprocess.Popen(["sleep", "1000"], env={**os.environ, marks.VARIABLE: str(mark)})
+    reaper = Reaper(mark)
+    os.kill(reaper.pid, signal.SIGKILL)
+    reaper.close()
+    assert sleeper.wait(5) == -signal.SIGTERM
+
+
 def test_a_later_process_with_the_same_number_is_another_run() -> None:
     mark = marks.current()
     assert mark.is_alive()
