@@ -73,10 +73,10 @@ class GatewayApplication:
         except BodyTooLarge:
             if not reply.started:
                 await reply.fail(too_large())
-        except Exception:
-            _log.exception("%s failed", scope["path"])
-            if not reply.started:
-                await reply.fail(Failure(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error"))
+        except Exception as error:
+            # A failure that is already known broke vLLM's own reporting of it.
+            _log.log(logging.INFO if request.failure else logging.ERROR, "%s failed", scope["path"], exc_info=error)
+            await reply.abandon(request.failure or Failure(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error"))
         finally:
             current_scope.reset(token)
             await request.close()

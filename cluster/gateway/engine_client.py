@@ -100,6 +100,7 @@ class ClusterClient(FleetClient):
         scope.enter(generation)
         try:
             while (step := await generation.next()) is not None:
+                scope.answering = True
                 output = results.push(step)
                 if output is not None:
                     yield output

@@ -67,6 +67,15 @@ class Failure:
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.status}
         return _body(error, self.status, shape)
 
+    def event(self, shape: Shape, number: int) -> bytes:
+        """The failure as the last event of a stream, `number` events having gone before."""
+        if shape is Shape.RESPONSE:
+            code = self.kind or _OPENAI_TYPES.get(self.status, "InternalServerError")
+            error = {"type": "error", "sequence_number": number, "code": code, "message": self.message, "param": None}
+            return b"event: error\ndata: " + json.dumps(error).encode() + b"\n\n"
+        name = b"event: error\n" if shape is Shape.MESSAGE else b""
+        return name + b"data: " + self.body(shape) + b"\n\n"
+
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers of a JSON answer with this body, apart from its length."""
         return [(b"content-type", b"application/json"), *retry_after(self.status, self.retry_after_s)]

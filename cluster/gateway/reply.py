@@ -23,6 +23,8 @@ class Reply:
         self._body = body
         self._shape = shape
         self._held: Message | None = None
+        self._early = b""
+        self._events = 0
         self._streaming = False
         self._replaced = False
         self.started = False
@@ -48,17 +50,30 @@ class Reply:
         await self._send({"type": "http.response.start", "status": failure.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 
+    async def abandon(self, failure: Failure) -> None:
+        """The application broke: an error answer, or the error as the stream's last event."""
+        if not self.started:
+            await self.fail(failure)
+        elif self._streaming and not self._replaced:
+            self._replaced = True
+            await self._send({"type": "http.response.body", "body": failure.event(self._shape, self._events)})
+
     async def _begin(self, start: Message, first: Message) -> None:
         more = first.get("more_body", False)
         if self._body.exceeded:
             await self.fail(too_large())
         elif not self._streaming:
             await self._whole(start, first) if not more else await self._go(start, first)
-        elif first.get("body") or not more:
-            if self._request.failure is not None:
-                await self.fail(self._request.failure)
-            else:
-                await self._go(start, self._shaped(first))
+        elif self._request.failure is not None and not self._request.answering:
+            await self.fail(self._request.failure)
+        elif more and self._says_nothing(first):
+            self._early += first.get("body", b"")
+        else:
+            await self._go(start, self._shaped({**first, "body": self._early + first.get("body", b"")}))
+
+    def _says_nothing(self, message: Message) -> bool:
+        """Whether this part of a stream would come however the request ends: a Response is announced at once."""
+        return not message.get("body") or (self._shape is Shape.RESPONSE and not self._request.answering)
 
     async def _whole(self, start: Message, message: Message) -> None:
         """An answer in one piece."""
@@ -84,8 +99,16 @@ class Reply:
 
     def _shaped(self, message: Message) -> Message:
         if self._streaming and not self._request.shaped and message.get("body"):
-            message["body"] = reshape_events(message["body"], self._shape)
+            message["body"] = self._corrected(reshape_events(message["body"], self._shape))
         return message
+
+    def _corrected(self, events: bytes) -> bytes:
+        """vLLM's Messages API reports how it failed to report an error."""
+        self._events += events.count(b"data: ")
+        failure = self._request.failure
+        if failure is not None and self._shape is Shape.MESSAGE and events.startswith(b"event: error"):
+            return failure.event(self._shape, self._events)
+        return events
 
 
 def too_large() -> Failure:

@@ -45,10 +45,11 @@ class OpenGeneration:
 class RequestScope:
     """One HTTP request as the gateway sees it."""
 
-    __slots__ = ("_closed", "failure", "open", "shaped")
+    __slots__ = ("_closed", "answering", "failure", "open", "shaped")
 
     def __init__(self) -> None:
         self.open: set[OpenGeneration] = set()
+        self.answering = False  # a generation has made its first step
         self.failure: Failure | None = None  # the latest error, whose status a stream not yet begun takes
         self.shaped = False  # the body already has the shape `cluster.gateway.shapes` gives it
         self._closed = False

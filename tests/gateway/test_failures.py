@@ -58,9 +58,10 @@ async def test_a_failure_before_the_first_token_has_its_status(client, backend, 
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=by_name)
-async def test_a_failed_response_has_its_status(client, backend, error):
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_failed_response_has_its_status(client, backend, error, stream):
     backend.script = lambda _: Script(failure=error)
-    got = await client.post(RESPONSES, json=response())
+    got = await client.post(RESPONSES, json=response(stream=stream))
     assert got.status_code == error.status
     assert is_openai_error(got.json(), error.status)
 
@@ -86,6 +87,22 @@ async def test_a_failure_in_mid_stream_is_an_event_and_the_stream_ends_properly(
     last = events(got.text)[-1]
     assert (last["error"]["code"], last["error"]["message"]) == (503, "worker gone")
     assert got.text.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=by_name)
+async def test_a_response_that_fails_in_mid_stream_ends_with_an_error_event(client, backend, error):
+    backend.script = lambda _: Script(failure=error, fail_before=2)
+    got = events((await client.post(RESPONSES, json=response(stream=True))).text)
+    assert got[-1] == {**got[-1], "type": "error", "message": "no", "param": None}
+    assert [e["sequence_number"] for e in got] == list(range(len(got)))
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=by_name)
+async def test_a_message_that_fails_in_mid_stream_ends_with_an_error_event(client, backend, error):
+    backend.script = lambda _: Script(failure=error, fail_before=2)
+    got = events((await client.post(MESSAGES, json=message(stream=True))).text)
+    assert [e["type"] for e in got[:2]] == ["message_start", "content_block_start"]
+    assert (got[-1]["type"], got[-1]["error"]["message"]) == ("error", "no")
 
 
 @pytest.mark.parametrize("stream", [False, True])
