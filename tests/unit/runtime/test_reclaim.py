@@ -110,20 +110,31 @@ def test_the_reaper_is_deaf_to_the_signals_that_end_a_run() -> None:
         assert not run_folder(tree.mark).exists()
 
 
+@contextlib.contextmanager
+def stand_in() -> Iterator[tuple[RunMark, subprocess.Popen[bytes]]]:
+    """A run of its own, of a driver that does nothing, with one process: this process may be a run's driver itself."""
+    with subprocess.Popen(["sleep", "1000"]) as driver:
+        mark = RunMark(driver.pid, start_ticks(driver.pid) or 0)
+        with subprocess.Popen(["sleep", "1000"], env={**os.environ, marks.VARIABLE: str(mark)}) as member:
+            try:
+                yield mark, member
+            finally:
+                driver.kill()
+                member.kill()
+
+
 def test_closing_the_reaper_waits_until_the_run_is_cleared() -> None:
-    mark = marks.current()
-    sleeper = subprocess.Popen(["sleep", "1000"], env={**os.environ, marks.VARIABLE: str(mark)})
-    Reaper(mark).close()
-    assert sleeper.wait(5) == -signal.SIGTERM
+    with stand_in() as (mark, member):
+        Reaper(mark).close()
+        assert member.wait(5) == -signal.SIGTERM
 
 
 def test_closing_a_reaper_that_was_killed_clears_the_run_all_the_same() -> None:
-    mark = marks.current()
-    sleeper = subprocess.Popen(["sleep", "1000"], env={**os.environ, marks.VARIABLE: str(mark)})
-    reaper = Reaper(mark)
-    os.kill(reaper.pid, signal.SIGKILL)
-    reaper.close()
-    assert sleeper.wait(5) == -signal.SIGTERM
+    with stand_in() as (mark, member):
+        reaper = Reaper(mark)
+        os.kill(reaper.pid, signal.SIGKILL)
+        reaper.close()
+        assert member.wait(5) == -signal.SIGTERM
 
 
 def test_a_later_process_with_the_same_number_is_another_run() -> None:
