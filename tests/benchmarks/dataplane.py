@@ -61,7 +61,7 @@ async def _flow(demand: Demand, sink: LegSink) -> None:
     for i in range(demand.max_tokens):
         await asyncio.sleep(demand.pause_s)
         finish = "length" if i == demand.max_tokens - 1 else None
-        sink.delta(Delta(0, [i], repr(time.monotonic()) if demand.pause_s else " token", finish))
+        sink.delta(Delta(0, [i], f"{time.monotonic()} " if demand.pause_s else " token", finish))
     sink.end()
 
 
@@ -143,7 +143,7 @@ async def hop_ms(pool: WorkerPool, streams: int = 8, tokens: int = 100) -> float
         stream = pool.open("w1", leg(tokens, 0.01))
         while stream.open:
             (delta,) = await stream.next()
-            hops.append(time.monotonic() - float(delta.text))
+            hops += [time.monotonic() - float(made) for made in delta.text.split()]
 
     await asyncio.gather(*(client() for _ in range(streams)))
     return statistics.median(hops) * 1e3
