@@ -120,7 +120,7 @@ class VllmEngine:
             waiting=waiting,
             queued_prefill_tokens=self._ledger.queued_prefill_tokens,
             kv_usage=state.kv_usage if legs else 0.0,
-            counters={**state.connector, **self._ledger.counters()},
+            counters={**state.connector, **self._ledger.counters(), "preemptions": float(state.preemptions)},
         )
 
     async def check_health(self) -> None:

@@ -20,6 +20,7 @@ class SchedulerState:
 
     waiting: int = 0
     kv_usage: float = 0.0
+    preemptions: int = 0
     connector: dict[str, float] = field(default_factory=dict)
 
 
@@ -33,6 +34,8 @@ class Observer(StatLoggerBase):  # type: ignore[misc]  # vLLM is untyped here
     def record(
         self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
     ) -> None:
+        if iteration_stats is not None:
+            self._state.preemptions += iteration_stats.num_preempted_reqs
         if scheduler_stats is None:
             return
         self._state.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
