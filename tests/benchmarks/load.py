@@ -140,17 +140,19 @@ class Generator:
 
     async def _client(self, end: float) -> None:
         connection: Connection | None = None
-        while time.perf_counter() < end and self._take():
-            request = self._request()
-            sent_at = time.perf_counter()
-            if connection is None:
-                connection = await connect(self._plan)
-            self._count(await connection.ask(request), sent_at)
-            if self._plan.fresh:
+        try:
+            while time.perf_counter() < end and self._take():
+                request = self._request()
+                sent_at = time.perf_counter()
+                if connection is None:
+                    connection = await connect(self._plan)
+                self._count(await connection.ask(request), sent_at)
+                if self._plan.fresh:
+                    connection.close()
+                    connection = None
+        finally:
+            if connection is not None:
                 connection.close()
-                connection = None
-        if connection is not None:
-            connection.close()
 
     def _count(self, reply: Reply, sent_at: float) -> None:
         if reply.status != 200 or reply.done != self._plan.stream:

@@ -27,10 +27,12 @@ async def server(reply: bytes) -> AsyncIterator[tuple[int, list[int]]]:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(1)
-        while head := await reader.read(65_536):
-            assert head.startswith(b"POST /v1/completions")
-            writer.write(reply)
-        writer.close()
+        try:
+            while head := await reader.read(65_536):
+                assert head.startswith(b"POST /v1/completions")
+                writer.write(reply)
+        finally:
+            writer.close()
 
     running = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with running:
