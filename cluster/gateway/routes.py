@@ -32,6 +32,7 @@ class Route:
 
 _EXACT = {
     "/v1/chat/completions": Route(_CREATE, Shape.CHAT),
+    "/v1/chat/completions/batch": Route(_CREATE, Shape.CHAT),
     "/v1/completions": Route(_CREATE, Shape.COMPLETION),
     "/v1/responses": Route(_CREATE, Shape.RESPONSE),
     "/v1/messages": Route(_CREATE, Shape.MESSAGE),

@@ -111,6 +111,12 @@ async def test_several_prompts_are_several_requests(client, backend):
     assert len({r.request_id for r in backend.requests}) == 2
 
 
+async def test_several_conversations_may_come_at_once(client, backend):
+    answer = (await client.post(CHAT + "/batch", json={"model": "tiny", "messages": [USER, USER]})).json()
+    assert [c["message"]["content"] for c in answer["choices"]] == ["Hello, world!"] * 2
+    assert len(backend.requests) == 2
+
+
 async def test_chat_logprobs_have_candidates_and_the_shape_of_the_specification(client):
     answer = (await client.post(CHAT, json=chat(logprobs=True, top_logprobs=2, max_tokens=1))).json()
     logprobs = answer["choices"][0]["logprobs"]
