@@ -71,6 +71,7 @@ class SchedulerSide:
 
     def admit(self, request: SchedulerRequest) -> None:
         """A new request: announce its hand-off, if it has one."""
+        self._notice_reconnection()
         params = LegParams.from_params(request.kv_transfer_params)
         self._requests[request.request_id] = RequestState(request, params)
         if params.handoff_id is not None:
@@ -105,8 +106,8 @@ class SchedulerSide:
 
     def orders(self, scheduled: Mapping[str, int], block_ids: Callable[[str], Sequence[int]]) -> StepOrders:
         """This step's work, where `scheduled` is how many tokens it computes of each request."""
-        epoch = self._link.epoch()
         self._notice_reconnection()
+        epoch = self._link.epoch()
         loads, self._new_loads = self._new_loads, []
         saves = self._reserve(self._filled(scheduled, block_ids))
         return StepOrders(epoch, saves, loads, idle=not scheduled)
@@ -223,6 +224,7 @@ class SchedulerSide:
 
     def _notice_reconnection(self) -> None:
         """A new connection knows nothing of the old one's reservations and hand-offs."""
+        self._link.epoch()
         if self._generation == self._link.generation:
             return
         self._generation = self._link.generation
