@@ -57,7 +57,7 @@ class StoreServer:
         """Return when both sides are reachable. Raises `OSError` when the name or the address is taken."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
-            lambda: StoreConnection(self._reception), "\0" + self._settings.socket_name, backlog=256
+            lambda: StoreConnection(self._reception), "\0" + self._settings.socket_name, backlog=1024
         )
         await self._transport.serve(self.store)
         self._housekeeping = [loop.create_task(self._sweep()), loop.create_task(self._populate())]

@@ -152,9 +152,13 @@ class Store:
         return list(present)
 
     def release_handoff(self, owner: Owner, handoff_id: str) -> int:
-        """Drop the pins `gather` took; how many there were."""
+        """Drop the pins `gather` took; how many there were. Nobody else will come for the hand-off either, unless
+        somebody waits for it already.
+        """
         slots = self._holdings[owner].by_handoff.pop(handoff_id, [])
         self._slots.unpin(slots)
+        if self._handoffs.find(handoff_id) is not None:
+            self._apply(self._handoffs.collect(handoff_id, self._clock()))
         return len(slots)
 
     # Hand-offs
@@ -280,7 +284,10 @@ class Store:
                 f"an arena of {self._arena_bytes} bytes cannot be cut into slots of {slot_bytes} bytes: "
                 f"that makes {slots} slots, allowed are 1 to {MAX_SLOTS}"
             )
-        return Arena.create(slots, slot_bytes)
+        try:
+            return Arena.create(slots, slot_bytes)
+        except OSError as error:
+            raise RequestRefused(f"no memory for an arena of {slots * slot_bytes} bytes: {error}") from error
 
     def _commit_one(self, owner: Owner, key: BlockKey, checksum: int) -> bool:
         if self._slots.commit(key, checksum, owner) is None:

@@ -167,7 +167,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
 
 TestStore = StoreAgainstDict.TestCase
-TestStore.settings = settings(stateful_step_count=40)
+TestStore.settings = settings(StoreAgainstDict.TestCase.settings, stateful_step_count=40)
 
 
 def test_a_second_slot_size_is_refused() -> None:

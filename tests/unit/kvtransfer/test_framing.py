@@ -4,13 +4,14 @@ import asyncio
 import socket
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvtransfer.errors import FrameTooLarge, FrameTruncated
 from kvtransfer.framing import FrameBuffer, frame, read_frame, receive_frame
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=50), max_size=5), st.integers(1, 20))
 def test_frames_come_out_as_they_went_in_however_they_are_cut(bodies: list[bytes], step: int) -> None:
     stream = b"".join(map(frame, bodies))

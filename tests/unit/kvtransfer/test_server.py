@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
@@ -31,7 +32,9 @@ class RawPeer:
 
     @classmethod
     async def connect(cls, server: StoreServer) -> "RawPeer":
-        return cls(*await asyncio.open_unix_connection("\0" + server.socket_name))
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect("\0" + server.socket_name)
+        return cls(*await asyncio.open_unix_connection(sock=sock))
 
     @classmethod
     async def greeted(cls, server: StoreServer) -> "RawPeer":

@@ -7,9 +7,10 @@ from typing import cast
 
 import pytest
 
+from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
-from kvtransfer.transport import CommittedBlock
+from kvtransfer.transport import CommittedBlock, HandoffState
 from tests.unit.kvtransfer.conftest import until
 
 KEYS = [bytes([i]) * 32 for i in range(4)]
@@ -130,6 +131,40 @@ def test_a_refused_announcement_pins_nothing(store: Store) -> None:
     with pytest.raises(Exception, match="already announced"):
         store.announce(owner, "h", KEYS)
     assert store.slot_statistics().pins == 1
+
+
+def test_releasing_a_hand_off_that_nobody_waits_for_drops_its_pins(store: Store) -> None:
+    owner = store.open_owner()
+    commit(store, owner, *KEYS)
+    store.announce(owner, "h", KEYS)
+    store.release_handoff(store.open_owner(), "h")
+    assert (store.slot_statistics().pins, store.open_handoffs) == (0, 0)
+
+
+def test_a_concluded_hand_off_fails_when_the_other_writer_of_its_block_goes(store: Store) -> None:
+    producer, writer = store.open_owner(), store.open_owner()
+    store.reserve(writer, KEYS[:1])
+    store.announce(producer, "h", KEYS[:1])
+    store.conclude("h")
+    before = store.find("h")
+    store.release_owner(writer)
+    after = store.find("h")
+    assert before is not None
+    assert after is not None
+    assert (before.state, after.state) == (HandoffState.PENDING, HandoffState.FAILED)
+
+
+async def test_a_pull_that_waits_for_a_local_writer_goes_on_when_it_leaves(store: Store) -> None:
+    writer, sink = store.open_owner(), PullSink(store)
+    store.reserve(writer, KEYS[:1])
+    assert list(sink.missing(KEYS[:2])) == KEYS[1:2]
+    settled = asyncio.create_task(sink.settle())
+    await asyncio.sleep(0)
+    assert not settled.done()
+    store.release_owner(writer)
+    async with asyncio.timeout(5):
+        await settled
+    sink.close()
 
 
 def test_a_producer_that_goes_lets_its_committed_blocks_be_evicted(store: Store) -> None:

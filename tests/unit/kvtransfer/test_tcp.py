@@ -219,6 +219,9 @@ async def test_a_peer_that_stops_reading_is_given_up(knock: Knock, store: Store)
 # As the destination
 
 
+StartPull = Callable[..., "asyncio.Task[PullResult]"]
+
+
 class FakeSource:
     """A listening peer whose connections a test answers by hand."""
 
@@ -253,18 +256,41 @@ async def fake() -> AsyncIterator[FakeSource]:
 
 
 @pytest.fixture
-def start_pull(transport: TcpTransport, store: Store, fake: FakeSource) -> Callable[..., "asyncio.Task[PullResult]"]:
+async def start_pull(transport: TcpTransport, store: Store, fake: FakeSource) -> AsyncIterator[StartPull]:
+    """Starts pulls from `fake`; in the end every slot the transport reserved is committed or abandoned."""
+    sinks: list[CarefulSink] = []
+
     async def pull(deadline_s: float) -> PullResult:
-        sink = PullSink(store)
+        sink = CarefulSink(store)
         try:
             return await transport.pull(fake.address, "h", sink, deadline_s)
         finally:
             sink.close()
+            sinks.append(sink)
 
-    return lambda deadline_s=10.0: asyncio.create_task(pull(deadline_s))
+    yield lambda deadline_s=10.0: asyncio.create_task(pull(deadline_s))
+    await transport.close()
+    assert [sink.open for sink in sinks] == [set() for _ in sinks]
 
 
-StartPull = Callable[..., "asyncio.Task[PullResult]"]
+class CarefulSink(PullSink):
+    """Knows which slots the transport still has."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.open: set[bytes] = set()
+
+    def reserve(self, key: bytes) -> memoryview | None:
+        self.open.add(key)
+        return super().reserve(key)
+
+    def commit(self, key: bytes, checksum: int) -> None:
+        self.open.remove(key)
+        super().commit(key, checksum)
+
+    def abandon(self, key: bytes) -> None:
+        self.open.remove(key)
+        super().abandon(key)
 
 
 async def failed(pull: "asyncio.Task[PullResult]", peer: RawPeer) -> str:
