@@ -77,6 +77,10 @@ class FrameConnection(asyncio.Protocol):
         state = "closing" if self._closing else "full" if self._paused else "open"
         return f"<FrameConnection {self.peer} {state} {self.outbox!r}>"
 
+    def allow_frames_up_to(self, max_frame_bytes: int) -> None:
+        """From the next bytes on: a peer that has not proven itself gets less memory."""
+        self._splitter.max_frame_bytes = max_frame_bytes
+
     @property
     def closing(self) -> bool:
         """Nothing more is sent or received."""

@@ -10,10 +10,10 @@ PREFIX_BYTES = 4
 
 
 class FrameSplitter:
-    """The receiving half of one connection. Not usable after it raised."""
+    """The receiving half of one connection. Not usable after it raised. `max_frame_bytes` may be changed."""
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._rest = bytearray()
         self._wanted_bytes = PREFIX_BYTES
 
@@ -41,8 +41,8 @@ class FrameSplitter:
         self._wanted_bytes = PREFIX_BYTES
         while end - position >= PREFIX_BYTES:
             size = int.from_bytes(view[position : position + PREFIX_BYTES], "little")
-            if size > self._max_frame_bytes:
-                raise ProtocolViolation(f"a frame of {size} bytes; at most {self._max_frame_bytes} are allowed")
+            if size > self.max_frame_bytes:
+                raise ProtocolViolation(f"a frame of {size} bytes; at most {self.max_frame_bytes} are allowed")
             stop = position + PREFIX_BYTES + size
             if stop > end:
                 self._wanted_bytes = PREFIX_BYTES + size

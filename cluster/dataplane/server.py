@@ -36,6 +36,9 @@ from kvtransfer import auth
 
 log = logging.getLogger(__name__)
 
+GREETING_BYTES = 4096
+"""The longest frame from a gateway that has not proven that it belongs here."""
+
 
 class LegSink(Protocol):
     """Where a leg's answer goes. What is written after the end or an abort is dropped."""
@@ -81,6 +84,7 @@ class ServerSettings:
     secret: bytes = field(repr=False)
     model_fingerprint: str
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
+    max_connections: int = 1024
     max_streams: int = 65_536  # of one gateway
     max_pending_kv_keys: int = 65_536
 
@@ -152,8 +156,12 @@ class WorkerServer:
 
     # For GatewayConnection only
 
-    def joined(self, gateway: "GatewayConnection") -> None:
+    def joined(self, gateway: "GatewayConnection") -> bool:
+        """False when there is no room for it."""
+        if len(self._gateways) >= self.settings.max_connections:
+            return False
         self._gateways.add(gateway)
+        return True
 
     def left(self, gateway: "GatewayConnection") -> None:
         self._gateways.discard(gateway)
@@ -178,7 +186,11 @@ class GatewayConnection:
 
     def opened(self, connection: FrameConnection) -> None:
         self.connection = connection
-        self._server.joined(self)
+        if not self._server.joined(self):
+            log.warning("refusing %s: too many connections", connection.peer)
+            connection.abort("too many connections")
+            return
+        connection.allow_frames_up_to(GREETING_BYTES)
         connection.send(Challenge(PROTOCOL_VERSION, self._nonce))
         self._greeting_timer = asyncio.get_running_loop().call_later(
             self._server.settings.connection.connect_s, self.connection.abort, "no greeting in time"
@@ -239,6 +251,7 @@ class GatewayConnection:
         self.greeted, self.name = True, name
         if self._greeting_timer is not None:
             self._greeting_timer.cancel()
+        self.connection.allow_frames_up_to(self._server.settings.connection.max_frame_bytes)
         self.connection.send(Welcome(self._server.worker))
         if self._server.load is not None:
             self.connection.send(self._server.load)

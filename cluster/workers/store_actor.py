@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kvtransfer.server import StoreServer
@@ -120,6 +121,8 @@ async def ensure_store(settings: NodeStoreSettings, deadline_s: float) -> StoreE
             return await _ensure(settings)
     except TimeoutError as error:
         raise OSError(f"the KV store {settings.name} did not start in {deadline_s:g} s") from error
+    except RayError as error:
+        raise OSError(f"the KV store {settings.name} did not start: {error}") from error
 
 
 async def _ensure(settings: NodeStoreSettings) -> StoreEndpoint:
@@ -127,7 +130,7 @@ async def _ensure(settings: NodeStoreSettings) -> StoreEndpoint:
         try:
             actor = await asyncio.to_thread(_find_or_start, settings)
             endpoint: StoreEndpoint = await actor.endpoint.remote()
-        except ray.exceptions.RayActorError as error:
+        except RayActorError as error:
             # It was just leaving or dying: the next attempt finds the name free or the actor restarted.
             log.info("the KV store %s went away while being asked: %s", settings.name, error)
             await asyncio.sleep(RETRY_S)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -84,6 +84,7 @@ async def test_whoever_does_not_belong_is_refused_with_a_logged_reason(greeting,
     ("sent", "reason"),
     [
         (b"\xff\xff\xff\xff", "4294967295 bytes"),
+        ((5000).to_bytes(4, "little"), "a frame of 5000 bytes; at most 4096 are allowed"),
         (b"\x01\0\0\0\xc1", "MessagePack"),
         (encode(Pong(1)), "Invalid value"),
         (encode(Abort(1)), "Abort before the greeting"),
@@ -97,7 +98,8 @@ async def test_garbage_closes_its_connection_with_a_logged_reason(sent, reason, 
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(sent)
         async with asyncio.timeout(5):
-            await reader.read()
+            with suppress(ConnectionError):
+                await reader.read()
         writer.close()
         assert any(reason in record.getMessage() for record in caplog.records)
 
@@ -132,6 +134,25 @@ async def test_more_streams_than_allowed_fail_alone() -> None:
         (failed,) = [frame for frame in gateway.frames if isinstance(frame, StreamFailed)]
         assert (failed.stream, failed.kind) == (4, "unavailable")
         assert worker.server.streams == 5
+
+
+async def test_more_connections_than_allowed_are_closed() -> None:
+    async with running_worker(max_connections=1) as worker:
+        first = await RawGateway.connect(worker.address)
+        host, _, port = worker.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        await first.greet()
+
+
+async def test_a_greeted_gateway_may_send_long_prompts() -> None:
+    async with running_worker() as worker:
+        gateway = await RawGateway.connect(worker.address)
+        await gateway.greet()
+        gateway.send(generate(1, "long", bytes(4_000_000)))
+        assert len((await worker.legs.started("long")).generate.token_ids) == 4_000_000
 
 
 async def test_a_gateway_that_is_gone_loses_its_streams_and_only_those() -> None:
