@@ -1,0 +1,110 @@
+"""Real vLLM, one prefill and one decode worker, the demo model: answers equal a plain engine's, block by block."""
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.prompts import lengths, prompt_of
+from tests.support.serving import Served, TestCluster, config_of, plain_answers
+
+pytestmark = [pytest.mark.ray, pytest.mark.engine, pytest.mark.timeout(900)]
+
+BLOCK = 32
+GREEDY = {"temperature": 0.0, "max_tokens": 16, "logprobs": 3}
+SAMPLED = {"temperature": 0.9, "top_p": 0.95, "seed": 1234, "max_tokens": 16}
+
+
+def full_blocks(tokens: int) -> int:
+    """Tokens of the whole blocks a prompt hands over: the last token is always computed where it is sampled."""
+    return (tokens - 1) // BLOCK * BLOCK
+
+
+@pytest.fixture(scope="module")
+def prompts(demo_model: str) -> list[list[int]]:
+    return [prompt_of(demo_model, tokens, number) for number, tokens in enumerate(lengths(20, 10, 1800))]
+
+
+@pytest.fixture(scope="module")
+def requests(prompts: list[list[int]]) -> list[dict[str, Any]]:
+    greedy = [{"token_ids": ids, "sampling": GREEDY} for ids in prompts]
+    sampled = [{"token_ids": ids, "sampling": SAMPLED} for ids in prompts[::4]]
+    return greedy + sampled
+
+
+@pytest.fixture(scope="module")
+def expected(demo_model: str, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Answers of a plain engine; made before the workers start, so that it has the cores to itself."""
+    args = {"block_size": BLOCK, "max_num_batched_tokens": 256, "max_model_len": 4096, "enforce_eager": True}
+    return plain_answers(demo_model, requests, args)
+
+
+@pytest.fixture(scope="module", params=["one node", "two nodes"])
+def served(
+    request: pytest.FixtureRequest, cluster: TestCluster, demo_model: str, expected: list[dict[str, Any]]
+) -> Iterator[Served]:
+    """The laptop preset; once with both workers on node a, once with decode on node b and TCP between the stores."""
+    decode_node = "a" if request.param == "one node" else "b"
+    config = config_of(
+        "laptop.yaml",
+        model={"path": demo_model},
+        prefill={"label_selector": {"node": "a"}},
+        decode={"label_selector": {"node": decode_node}},
+        store={"bytes": "512MiB"},
+    )
+    with cluster.serve(config) as running:
+        yield running
+
+
+def test_answers_equal_a_plain_engine_and_decode_computes_only_the_partial_last_block(
+    served: Served, requests: list[dict[str, Any]], expected: list[dict[str, Any]]
+) -> None:
+    for number, (request, wanted) in enumerate(zip(requests, expected, strict=True)):
+        ids = request["token_ids"]
+        answer = served.complete(ids, **request["sampling"])
+        choice = answer["choices"][0]
+        assert choice["token_ids"] == wanted["token_ids"], f"prompt {number} of {len(ids)} tokens"
+        cached = (answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        assert cached >= full_blocks(len(ids)), f"prompt {number} of {len(ids)} tokens"
+        if "logprobs" in request["sampling"]:
+            chosen = [position[str(i)] for position, i in zip(wanted["logprobs"], wanted["token_ids"], strict=True)]
+            for ours, theirs in zip(choice["logprobs"]["token_logprobs"], chosen, strict=True):
+                assert math.isclose(ours, theirs, abs_tol=0.05)
+
+
+def test_blocks_really_move_and_are_loaded(served: Served, demo_model: str) -> None:
+    before = served.metric("baton_kv_loaded_blocks_total")
+    ids = prompt_of(demo_model, 500, number=77)
+    answer = served.complete(ids, temperature=0, max_tokens=2)
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == full_blocks(500)
+    assert served.metric("baton_kv_loaded_blocks_total") - before == full_blocks(500) // BLOCK
+
+
+def test_cached_tokens_agree_in_streamed_and_unary_replies(served: Served, demo_model: str) -> None:
+    ids = prompt_of(demo_model, 333, number=91)
+    body = {"model": served.model, "prompt": ids, "max_tokens": 4, "temperature": 0, "stream": True}
+    usage: dict[str, Any] = {}
+    with served.client() as client, client.stream(
+        "POST", "/v1/completions", json={**body, "stream_options": {"include_usage": True}}
+    ) as lines:
+        for line in lines.iter_lines():
+            if line.startswith("data: {"):
+                usage = json.loads(line[6:]).get("usage") or usage
+    assert usage["prompt_tokens_details"]["cached_tokens"] == full_blocks(333)
+
+
+async def test_eight_at_once_all_answer(served: Served, prompts: list[list[int]]) -> None:
+    async with httpx.AsyncClient(base_url=served.url, timeout=300) as client:
+
+        async def one(ids: list[int]) -> dict[str, Any]:
+            body = {"model": served.model, "prompt": ids, "max_tokens": 12, "temperature": 0, "return_token_ids": True}
+            answer = await client.post("/v1/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            return dict(answer.json())
+
+        answers = await asyncio.gather(*(one(ids) for ids in prompts[4:12]))
+    assert [len(a["choices"][0]["token_ids"]) for a in answers] == [12] * 8

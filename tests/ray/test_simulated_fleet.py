@@ -1,0 +1,80 @@
+"""Sixteen simulated workers on Ray: a thousand answers, each token checked against the reference."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cluster.engines.simulated.sampling import Sampling
+from cluster.engines.simulated.tokens import BlockFiller, reference_tokens
+from cluster.engines.simulated.vocabulary import Vocabulary
+from tests.support.serving import Served, TestCluster, config_of
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+
+REQUESTS = 1000
+CONCURRENCY = 64
+TOKENS = 8
+
+
+@pytest.fixture(scope="module")
+def fleet(cluster: TestCluster, tiny_model: str) -> Iterator[Served]:
+    """The simulated preset: 8 prefill and 8 decode workers, decode on the other node."""
+    config = config_of(
+        "simulated.yaml",
+        model={"path": tiny_model, "served_name": "tiny"},
+        prefill={"label_selector": {"node": "a"}},
+        decode={"label_selector": {"node": "b"}},
+    )
+    with cluster.serve(config) as running:
+        yield running
+
+
+def prompts(count: int) -> list[list[int]]:
+    """Random prompts of 1 to 600 tokens, every fourth of which shares a prefix with its neighbour."""
+    rng = random.Random(7)
+    made: list[list[int]] = []
+    for number in range(count):
+        shared = made[-1][: len(made[-1]) // 2] if number % 4 == 3 else []
+        made.append(shared + [rng.randrange(300, 1500) for _ in range(rng.randrange(1, 400))])
+    return made
+
+
+async def test_a_thousand_requests_at_concurrency_64_get_exactly_the_right_tokens(
+    fleet: Served, tiny_model: str
+) -> None:
+    candidates = Vocabulary.load(Path(tiny_model)).candidates
+    filler, greedy = BlockFiller(16 * 256), Sampling(temperature=0.0, max_tokens=TOKENS)
+    gate = asyncio.Semaphore(CONCURRENCY)
+    async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
+
+        async def wrong(ids: list[int]) -> str | None:
+            body = {"model": "tiny", "prompt": ids, "max_tokens": TOKENS, "temperature": 0, "return_token_ids": True}
+            async with gate:
+                answer = await client.post("/v1/completions", json=body)
+            if answer.status_code != 200:
+                return answer.text
+            got = answer.json()["choices"][0]["token_ids"]
+            wanted = reference_tokens(ids, greedy, TOKENS, filler, candidates, 16)
+            return None if got == wanted else f"{len(ids)} tokens: {got} instead of {wanted}"
+
+        problems = [p for p in await asyncio.gather(*(wrong(ids) for ids in prompts(REQUESTS))) if p]
+    assert problems == []
+    await idle(fleet)
+
+
+async def idle(served: Served, deadline_s: float = 10.0) -> None:
+    """Wait until nothing is in flight, reserved or pinned anywhere; fail after `deadline_s`."""
+    end = asyncio.get_running_loop().time() + deadline_s
+    while busy := _busy(served.metrics()):
+        assert asyncio.get_running_loop().time() < end, busy
+        await asyncio.sleep(0.1)
+
+
+def _busy(metrics: dict[str, float]) -> dict[str, Any]:
+    names = ("baton_legs_in_flight", "baton_worker_running", "baton_worker_waiting", "baton_worker_held")
+    return {name: value for name, value in metrics.items() if name.startswith(names) and value}
