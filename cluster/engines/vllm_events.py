@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import msgspec
-import zmq
-import zmq.asyncio
+from zmq.asyncio import Context
+from zmq.constants import Event, SocketOption, SocketType
 from zmq.utils.monitor import parse_monitor_message
 
 from cluster.engines.engine import BlocksChanged
@@ -25,15 +25,15 @@ class EventFeed:
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
-        self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.SocketType.SUB)
+        self._context = Context()
+        self._socket = self._context.socket(SocketType.SUB)
         self._socket.set_hwm(MAX_WAITING_BATCHES)
         self._next_number = 0
 
     async def connect(self) -> None:
         """Return when the publisher has accepted the connection. The caller sets the deadline."""
-        monitor = self._socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED)
-        self._socket.setsockopt(zmq.SocketOption.SUBSCRIBE, b"")
+        monitor = self._socket.get_monitor_socket(Event.HANDSHAKE_SUCCEEDED)
+        self._socket.setsockopt(SocketOption.SUBSCRIBE, b"")
         self._socket.connect(self._endpoint)
         parse_monitor_message(await monitor.recv_multipart())
         self._socket.disable_monitor()
