@@ -1,7 +1,8 @@
 """What passes between the scheduler side and the worker side of the connector, once each engine step.
 
 The scheduler side decides and orders (`StepOrders`), the worker side copies and reports (`StepReport`). Slots belong
-to the store's life named by `epoch`: a worker that maps another arena copies nothing and reports failure.
+to the store's life named by `epoch`, empty when it is lost: a worker that maps another arena copies nothing and
+reports failure.
 """
 
 from collections.abc import Sequence
@@ -30,9 +31,10 @@ class BlockLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadOrder:
-    """All blocks one request loads, in prompt order."""
+    """All blocks one request loads, in prompt order, from the store's life `epoch`: where they were pinned."""
 
     request_id: str
+    epoch: str
     blocks: Sequence[BlockLoad]
 
     def failure(self) -> "LoadResult":
@@ -43,7 +45,10 @@ class LoadOrder:
 
 @dataclass(frozen=True, slots=True)
 class StepOrders:
-    """One step's work. `idle`: the step computes nothing, so that the worker may wait a moment for its loads."""
+    """One step's work; `epoch` is that of the saves.
+
+    `idle`: the step computes nothing, so that the worker may wait a moment for its loads.
+    """
 
     epoch: str = ""
     saves: Sequence[SaveOrder] = ()

@@ -102,7 +102,9 @@ class SchedulerSide:
         pinned = prefix.blocks[start - prefix.start :]
         blocks = [BlockLoad(block_ids[start + i], block.slot, block.checksum) for i, block in enumerate(pinned)]
         self._loading[request_id] = Loading(prefix, start, state.params.leg)
-        self._new_loads.append(LoadOrder(request_id, blocks))
+        epoch = self._link.epoch()
+        held = prefix.generation == self._link.generation
+        self._new_loads.append(LoadOrder(request_id, epoch if held else "", blocks))
 
     def orders(self, scheduled: Mapping[str, int], block_ids: Callable[[str], Sequence[int]]) -> StepOrders:
         """This step's work, where `scheduled` is how many tokens it computes of each request."""

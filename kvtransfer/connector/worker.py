@@ -82,10 +82,8 @@ class WorkerSide:
 
     def start_loads(self, orders: StepOrders) -> None:
         """Hand the step's loads to the loader; without the right arena they have failed already."""
-        if not orders.loads:
-            return
-        attachment = self._attached(orders.epoch)
         for order in orders.loads:
+            attachment = self._attached(order.epoch)
             with self._progress:
                 self._unfinished += 1
             if attachment is None:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -264,13 +264,28 @@ def test_without_a_store_nothing_is_found_or_saved_and_nothing_raises(producer: 
     assert producer.counters()["store_lost"] == 1
 
 
+def test_pins_of_a_lost_connection_are_not_read(producer: FakeEngine, consumer: FakeEngine, store: StoreThread) -> None:
+    produce(producer, 64)
+    request = FakeRequest("c", 70)
+    consumer.scheduler.admit(request)
+    external = consumer.scheduler.match("c", 0)
+    store.kill()
+    store.start()
+    consumer.scheduler.admit(FakeRequest("other", 70, seed=5, handoff="h"))  # finds the store lost
+    consumer.clock_s += 1.0
+    consumer.scheduler.allocated("c", list(range(10, 32)), external)
+    consumer.step({}, {})
+    assert consumer.verdicts() == [LoadVerdict(0, 4, 0, "failed")]
+
+
 def test_a_load_from_an_arena_that_is_gone_fails_and_is_reported(
     producer: FakeEngine, consumer: FakeEngine, store: StoreThread
 ) -> None:
     produce(producer, 64)
     consume(consumer, 70)
     orders = consumer.scheduler.orders({}, dict[str, list[int]]().__getitem__)
-    consumer.worker.start_loads(StepOrders("another life", orders.saves, orders.loads, orders.idle))
+    lost = [replace(order, epoch="another life") for order in orders.loads]
+    consumer.worker.start_loads(replace(orders, loads=lost))
     (result,) = consumer.worker.finished_loads(idle=True)
     assert list(result.failed) == [0, 1, 2, 3]
     assert list(result.bad_block_ids) == [10, 11, 12, 13]
