@@ -256,3 +256,35 @@ async def test_closing_the_pool_fails_its_streams_and_leaves_no_task() -> None:
             await stream.next()
         await until(lambda: running.aborted and worker.server.gateways == 0)
         assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize("leave", ["close", "unlist"])
+async def test_letting_go_of_a_worker_in_the_middle_of_the_greeting_leaves_nothing(leave) -> None:
+    accepted: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _r, w: accepted.append(w), "127.0.0.1", 0)
+    async with WorkerPool(pool_settings()) as pool:
+        pool.update({"w1": f"127.0.0.1:{server.sockets[0].getsockname()[1]}"})
+        await until(lambda: bool(accepted))
+        if leave == "unlist":
+            pool.update({})
+            await until(lambda: not pool.statistics())
+    assert pool.statistics() == []
+    for writer in accepted:
+        writer.close()
+        await writer.wait_closed()
+    server.close()
+    await server.wait_closed()
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_worker_that_moved_is_found_at_its_new_address() -> None:
+    async with running_worker() as old, running_worker() as new, WorkerPool(pool_settings()) as pool:
+        await connected(pool, old)
+        stream = pool.open("w1", leg("r1"))
+        before = await old.legs.started("r1")
+        await connected(pool, new)
+        pool.open("w1", leg("r2"))
+        await new.legs.started("r2")
+        before.say(1, finish="stop")
+        assert [delta.token_ids for delta in await stream.next()] == [[1]]
+        await until(lambda: [link.address for link in pool.statistics()] == [new.address])
