@@ -49,6 +49,12 @@ class FakeBackend:
         if self.illness is not None:
             raise self.illness
 
+    async def opened(self, count: int) -> None:
+        """Return when `count` requests have begun."""
+        while len(self.requests) < count:
+            self.started.clear()
+            await self.started.wait()
+
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Sequence[Delta]]:
         self.requests.append(request)
         self.open.add(request.request_id)

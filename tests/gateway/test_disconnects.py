@@ -90,6 +90,20 @@ async def test_cancelling_the_application_ends_the_generation(plain_app, backend
     assert backend.open == set()
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "streamed"])
+async def test_cancelling_the_application_ends_the_generation_of_every_prompt(plain_app, backend, stream):
+    backend.script = lambda _: Script(gate=asyncio.Event(), gate_before=1)
+    running = asyncio.create_task(call(plain_app, COMPLETIONS, completion(prompt=["a", "b", "c"], stream=stream)))
+    async with asyncio.timeout(5):
+        await backend.opened(3)
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    async with asyncio.timeout(CLOSED_WITHIN_S):
+        await backend.idle.wait()
+    assert backend.open == set()
+
+
 async def call(app, path: str, body: dict) -> None:
     """One request whose client stays connected and reads everything."""
     payload = json.dumps(body).encode()
