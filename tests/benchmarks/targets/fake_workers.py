@@ -5,6 +5,7 @@ Prefill legs give their one token like any other leg; no KV moves, because it is
 
 import argparse
 import asyncio
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from tests.benchmarks.targets.announce import announce
 
 SECRET = b"benchmark-secret-benchmark-secret"
 LOAD_INTERVAL_S = 1.0
+PARENT_LOOK_S = 1.0
 MAX_MODEL_LEN = 8192
 ROLES: tuple[Role, ...] = ("prefill", "decode")
 
@@ -123,9 +125,18 @@ async def serve(model: str, secret: bytes, step_s: float) -> None:
     workers = [FakeWorker(role, model, secret, step_s) for role in ROLES]
     addresses = {worker.info.replica_id: await worker.listen() for worker in workers}
     async with asyncio.TaskGroup() as group:
-        for worker in workers:
-            group.create_task(worker.serve())
+        serving = [group.create_task(worker.serve()) for worker in workers]
         announce("workers", addresses=addresses)
+        await parent_is_gone()
+        for task in serving:
+            task.cancel()
+
+
+async def parent_is_gone() -> None:
+    """Return when whoever started this process has ended, however it did."""
+    parent = os.getppid()
+    while os.getppid() == parent:  # noqa: ASYNC110  # nothing to be woken by
+        await asyncio.sleep(PARENT_LOOK_S)
 
 
 def main() -> None:

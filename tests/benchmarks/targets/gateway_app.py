@@ -6,6 +6,8 @@ What this and the gateway in Serve differ by is what Serve costs.
 import argparse
 import asyncio
 import random
+import signal
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -70,6 +72,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--step-s", type=float, default=0.0)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises it again when it has shut down
     with tempfile.TemporaryDirectory(prefix="fake-workers-") as logs:
         arguments = ["--model", options.model, "--step-s", str(options.step_s)]
         workers = TargetProcess("tests.benchmarks.targets.fake_workers", arguments, Path(logs) / "log")
