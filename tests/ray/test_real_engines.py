@@ -15,6 +15,7 @@ from tests.support.serving import Served, TestCluster, config_of, plain_answers
 pytestmark = [pytest.mark.ray, pytest.mark.engine, pytest.mark.timeout(900)]
 
 BLOCK = 32
+TIE = 0.13  # natural logarithms: two steps of bfloat16 at the logits' size
 GREEDY = {"temperature": 0.0, "max_tokens": 16, "logprobs": 3}
 SAMPLED = {"temperature": 0.9, "top_p": 0.95, "seed": 1234, "max_tokens": 16}
 
@@ -63,24 +64,36 @@ def served(
 def test_answers_equal_a_plain_engine_and_decode_computes_only_the_partial_last_block(
     served: Served, requests: list[dict[str, Any]], expected: list[dict[str, Any]]
 ) -> None:
-    for number, (request, wanted) in enumerate(zip(requests, expected, strict=True)):
-        ids = request["token_ids"]
+    for number, (request, plain) in enumerate(zip(requests, expected, strict=True)):
+        ids, warm = request["token_ids"], plain["warm"]
         answer = served.complete(ids, **request["sampling"])
-        choice = answer["choices"][0]
-        assert choice["token_ids"] == wanted["token_ids"], f"prompt {number} of {len(ids)} tokens"
-        cached = (answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-        assert cached >= full_blocks(len(ids)), f"prompt {number} of {len(ids)} tokens"
+        choice, where = answer["choices"][0], f"prompt {number} of {len(ids)} tokens"
+        assert choice["token_ids"] == warm["token_ids"], where
+        assert cached_tokens(answer) >= full_blocks(len(ids)), where
         if "logprobs" in request["sampling"]:
-            chosen = [position[str(i)] for position, i in zip(wanted["logprobs"], wanted["token_ids"], strict=True)]
-            for ours, theirs in zip(choice["logprobs"]["token_logprobs"], chosen, strict=True):
-                assert math.isclose(ours, theirs, abs_tol=0.05)
+            chosen = [position[str(i)] for position, i in zip(warm["logprobs"], warm["token_ids"], strict=True)]
+            assert choice["logprobs"]["token_logprobs"] == pytest.approx(chosen, abs=1e-3), where
+            assert_equal_but_for_ties(choice["token_ids"], plain["cold"], where)
+
+
+def assert_equal_but_for_ties(ours: list[int], cold: dict[str, Any], where: str) -> None:
+    """Equal to an engine with an empty cache, up to the first position where its own candidates tie in bfloat16."""
+    for ours_id, cold_id, position in zip(ours, cold["token_ids"], cold["logprobs"], strict=True):
+        if ours_id != cold_id:
+            assert position[str(cold_id)] - position.get(str(ours_id), -math.inf) < TIE, where
+            return
+
+
+def cached_tokens(answer: dict[str, Any]) -> int:
+    """Prompt tokens that decode did not compute; vLLM leaves the details out when there are none."""
+    return int((answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0))
 
 
 def test_blocks_really_move_and_are_loaded(served: Served, demo_model: str) -> None:
     before = served.metric("baton_kv_loaded_blocks_total")
     ids = prompt_of(demo_model, 500, number=77)
     answer = served.complete(ids, temperature=0, max_tokens=2)
-    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == full_blocks(500)
+    assert cached_tokens(answer) == full_blocks(500)
     assert served.metric("baton_kv_loaded_blocks_total") - before == full_blocks(500) // BLOCK
 
 
@@ -88,9 +101,10 @@ def test_cached_tokens_agree_in_streamed_and_unary_replies(served: Served, demo_
     ids = prompt_of(demo_model, 333, number=91)
     body = {"model": served.model, "prompt": ids, "max_tokens": 4, "temperature": 0, "stream": True}
     usage: dict[str, Any] = {}
-    with served.client() as client, client.stream(
-        "POST", "/v1/completions", json={**body, "stream_options": {"include_usage": True}}
-    ) as lines:
+    with (
+        served.client() as client,
+        client.stream("POST", "/v1/completions", json={**body, "stream_options": {"include_usage": True}}) as lines,
+    ):
         for line in lines.iter_lines():
             if line.startswith("data: {"):
                 usage = json.loads(line[6:]).get("usage") or usage
