@@ -8,11 +8,12 @@ that exists is complete.
 
 import importlib
 import inspect
-import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from cluster.models.cache import cache_folder
 
 CORPUS = ("argparse", "asyncio.base_events", "collections", "decimal", "email.message", "inspect", "pathlib", "typing")
 """Modules whose source text the tokenizer is trained on."""
@@ -27,9 +28,8 @@ CHAT_TEMPLATE = (
 
 
 def default_folder() -> Path:
-    """Where the model lies: `$XDG_CACHE_HOME/baton/models/tiny-llama`, or under `~/.cache`."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache) / "baton" / "models" / "tiny-llama"
+    """Where the tests' model lies: beside the models that were fetched."""
+    return cache_folder() / "tiny-llama"
 
 
 def ensure_tiny_llama(folder: Path | None = None, *, seed: int = 0) -> Path:
