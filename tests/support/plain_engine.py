@@ -1,12 +1,12 @@
 """A plain vLLM engine without Baton: the reference that real P/D answers are compared with.
 
 Runs as a process of its own: `python -m tests.support.plain_engine MODEL < requests.jsonl > answers.jsonl`. A request is
-`{"token_ids": [...], "sampling": {...}}`, an answer `{"token_ids": [...], "text": "...", "logprobs": [{id: logprob}, ...]}`.
+`{"token_ids": [...], "sampling": {...}}`, an answer `{"token_ids": [...], "text": "...", "logprobs": [{id: logprob}]}`.
 
-Every request is asked twice, and answered by a pair `{"cold": ..., "warm": ...}`. Cold, the engine computes the whole prompt; warm,
-it finds its own blocks in its prefix cache and computes only what is not in a whole block, as a decode worker does. In
-bfloat16 the two may differ where two candidates tie, with no Baton anywhere: kernels round by the number of rows.
-One request at a time, because vLLM's CPU kernels are not batch-invariant.
+Every request is asked twice, and answered by a pair `{"cold": ..., "warm": ...}`. Cold, the engine computes the whole
+prompt; warm, it finds its own blocks in its prefix cache and computes only what is not in a whole block, as a decode
+worker does. In bfloat16 the two may differ where two candidates tie, with no Baton anywhere: kernels round by the
+number of rows. One request at a time, because vLLM's CPU kernels are not batch-invariant.
 """
 
 import json

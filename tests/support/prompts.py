@@ -1,9 +1,9 @@
 """Prompts of exact lengths, cut from text every Python has: its own documentation topics."""
 
 import functools
+import pydoc_data.topics
 from pathlib import Path
 
-import pydoc_data.topics
 from tokenizers import Tokenizer
 
 
