@@ -28,7 +28,9 @@ MAX_ONGOING_REQUESTS = 4096
 class FakeWorkerReplica:
     """A fake worker where a real one would be: gateways learn of it from Serve and connect to it."""
 
-    async def __init__(self, role: Role, model: str, secret: bytes, step_s: float) -> None:
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, role: Role, model: str, secret: bytes, step_s: float
+    ) -> None:
         self._worker = FakeWorker(role, model, secret, step_s)
         self._address = await self._worker.listen()
         self._serving = asyncio.get_running_loop().create_task(self._worker.serve())
@@ -58,7 +60,7 @@ def gateway_application(config: BatonConfig, step_s: float) -> serve.Application
 class TokenSource:
     """The fake engine behind a Serve handle: one streamed item for each token."""
 
-    async def __init__(self, step_s: float) -> None:
+    async def __init__(self, step_s: float) -> None:  # type: ignore[misc]  # Serve awaits it
         self._engine = FakeEngine(step_s)
         self._stepping = asyncio.get_running_loop().create_task(self._engine.serve())
 

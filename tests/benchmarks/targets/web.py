@@ -7,7 +7,7 @@ import uvicorn
 from tests.benchmarks.targets.announce import announce
 
 
-class AnnouncingServer(uvicorn.Server):
+class AnnouncingServer(uvicorn.Server):  # type: ignore[misc]  # uvicorn is untyped here
     """uvicorn's server, which says under a target's name that it is up."""
 
     def __init__(self, name: str, app: Any, port: int) -> None:
