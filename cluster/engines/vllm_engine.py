@@ -42,6 +42,10 @@ def kv_fingerprint(settings: VllmEngineSettings) -> KvFingerprint:
     return vllm_start.fingerprint(settings)
 
 
+def _done() -> None:
+    """Nothing is left to do."""
+
+
 class VllmEngine:
     """Built by `create`; `close` ends its processes, and so does the end of this one."""
 
@@ -132,7 +136,6 @@ class VllmEngine:
         self._tokens_at_check = self._ledger.tokens
 
     async def close(self) -> None:
-        """vLLM's object must be dropped with its processes: it shuts down once more when it is collected."""
         self._feed.close()
         llm, self._llm = self._llm, None
         if llm is None:
@@ -141,6 +144,7 @@ class VllmEngine:
             llm.output_handler.cancel()
             await asyncio.wait([llm.output_handler], timeout=SHUTDOWN_S)
         await asyncio.to_thread(llm.shutdown, SHUTDOWN_S)
+        llm.shutdown = _done  # its finaliser calls it once more, perhaps when the interpreter is half gone
 
     async def _step(self) -> None:
         request = EngineRequest("health", PROBE, self._vllm.health_sampling())

@@ -1,0 +1,28 @@
+"""An engine whose processes die says so at once, and closing it leaves nothing."""
+
+import psutil
+import pytest
+
+from cluster.engines.engine import EngineRequest
+from cluster.engines.vllm_engine import VllmEngine
+from cluster.errors import EngineFailed
+from tests.contracts.engine_pair import sampling
+from tests.contracts.engine_vllm import tiny_settings
+from tests.engine.asking import new_prompt
+
+pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+
+
+async def test_a_dead_engine_core_fails_streams_and_health() -> None:
+    engine = await VllmEngine.create(tiny_settings("no-such-store", b"", 1))
+    children = psutil.Process().children(recursive=True)
+    ours = [child for child in children if child.name().startswith("VLLM::")]
+    core = next(child for child in ours if "EngineCore" in child.name())
+    with pytest.raises(EngineFailed, match="died"):
+        async for _ in engine.generate(EngineRequest("cut", new_prompt(40), sampling(max_tokens=1500))):
+            core.kill()
+    with pytest.raises(EngineFailed):
+        await engine.check_health()
+    await engine.close()
+    _, alive = psutil.wait_procs(ours, timeout=5.0)
+    assert alive == []
