@@ -1,6 +1,6 @@
 """A plain vLLM engine without Baton: the reference that real P/D answers are compared with.
 
-Runs as a process of its own: `python -m tests.support.plain_engine MODEL < requests > answers`, JSON lines. A request is
+Runs as a process of its own: `python -m tests.support.plain_engine MODEL < requests > answers`. A request is
 `{"token_ids": [...], "sampling": {...}}`, an answer `{"token_ids": [...], "text": "...", "logprobs": [{id: logprob}]}`.
 
 Every request is asked twice, and answered by a pair `{"cold": ..., "warm": ...}`. Cold, the engine computes the whole
