@@ -18,9 +18,11 @@ async def test_a_dead_engine_core_fails_streams_and_health() -> None:
     children = psutil.Process().children(recursive=True)
     ours = [child for child in children if child.name().startswith("VLLM::")]
     core = next(child for child in ours if "EngineCore" in child.name())
+    deltas = engine.generate(EngineRequest("cut", new_prompt(40), sampling(max_tokens=1500)))
+    await anext(deltas)
+    core.kill()
     with pytest.raises(EngineFailed, match="died"):
-        async for _ in engine.generate(EngineRequest("cut", new_prompt(40), sampling(max_tokens=1500))):
-            core.kill()
+        [delta async for delta in deltas]
     with pytest.raises(EngineFailed):
         await engine.check_health()
     await engine.close()
