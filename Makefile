@@ -58,9 +58,9 @@ bench-connector: $(READY) ## decode speed of a real engine with the connector at
 
 URL ?= http://127.0.0.1:8000
 conformance: $(READY) .peers/conformance/.ready ## run real clients and llm-comply against a running server (URL=http://127.0.0.1:8000)
-	.peers/conformance/bin/python -m tests.conformance.clients --base-url $(URL)
 	.peers/conformance/bin/python -m tests.conformance.comply --base-url $(URL)
 	$(BIN)/python -m tests.conformance.bench_serve --base-url $(URL)
+	.peers/conformance/bin/python -m tests.conformance.clients --base-url $(URL)
 
 clean: ## remove the environment
 	rm -rf $(VENV)
