@@ -172,6 +172,7 @@ def main() -> None:
     parser.add_argument("--core", type=int, default=1, help="both engines compute on this core")
     options = parser.parse_args()
     options.path = resolve(options.model)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engines are ended
     print(report(asyncio.run(measure(options)), options))
 
 

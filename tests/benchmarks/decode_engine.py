@@ -9,8 +9,10 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -154,8 +156,17 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, required=True)
     parser.add_argument("--store-socket", default="")
     parser.add_argument("--secret", default="")
-    asyncio.run(serve(parser.parse_args()))
-    os._exit(0)  # the engine's processes end with this one; vLLM's own shutdown would only wait
+    try:
+        asyncio.run(serve(parser.parse_args()))
+    except BaseException:
+        traceback.print_exc()
+    end_session()
+
+
+def end_session() -> None:
+    """End this process and what vLLM has started: its core outlives its parent. Not when a terminal started us."""
+    if os.getsid(0) == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
