@@ -21,6 +21,7 @@ from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
 from cluster.gateway.discovery import Discovery
 from cluster.gateway.metrics import GatewayMetrics
+from cluster.logs import join_serve_logs
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
 from configs.schema import BatonConfig, VllmEngineConfig
@@ -36,6 +37,7 @@ class Gateway:
     """One gateway replica. `workers` are the worker deployments' handles, by name."""
 
     def __init__(self, config: BatonConfig, workers: Mapping[str, DeploymentHandle]) -> None:
+        join_serve_logs()
         self._config = config
         self._workers = workers
         self._pool: WorkerPool | None = None

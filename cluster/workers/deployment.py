@@ -16,6 +16,7 @@ from ray import serve
 
 from cluster.dataplane.connection import ConnectionSettings
 from cluster.dataplane.frames import Role, WorkerInfo
+from cluster.logs import join_serve_logs
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
 from cluster.workers.cores import CoreLease
@@ -39,6 +40,7 @@ class WorkerReplica:
     role: ClassVar[Role]
 
     async def __init__(self, config: BatonConfig) -> None:  # type: ignore[misc]  # Serve awaits it
+        join_serve_logs()
         self._config = config
         self._pool: PoolConfig = config.prefill if self.role == "prefill" else config.decode
         self._replica_id = serve.get_replica_context().replica_id.unique_id
