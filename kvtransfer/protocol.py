@@ -110,7 +110,10 @@ class AwaitHandoff(msgspec.Struct, frozen=True, tag="await_handoff"):
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """Stop waiting for a hand-off and drop its pins; unknown ids are fine. Reply: `Done`."""
+    """Stop waiting for a hand-off and drop its pins; unless others wait, nobody comes for it. Unknown ids are fine.
+
+    Reply: `Done`, with the count of pins dropped.
+    """
 
     id: int
     handoff_id: str

@@ -153,13 +153,14 @@ class Store:
 
     def release_handoff(self, owner: Owner, handoff_id: str) -> int:
         """Drop the pins `gather` took; how many there were. Nobody else will come for the hand-off either, unless
-        somebody waits for it already.
+        somebody waits for it already: not even when it is announced later, as by an engine that was slower than the
+        abort of its leg. Hand-offs that were gathered from another store are not announced here.
         """
-        slots = self._holdings[owner].by_handoff.pop(handoff_id, [])
-        self._slots.unpin(slots)
-        if self._handoffs.find(handoff_id) is not None:
+        slots = self._holdings[owner].by_handoff.pop(handoff_id, None)
+        if slots is None or self._handoffs.find(handoff_id) is not None:
             self._apply(self._handoffs.collect(handoff_id, self._clock()))
-        return len(slots)
+        self._slots.unpin(slots or ())
+        return len(slots or ())
 
     # Hand-offs
 

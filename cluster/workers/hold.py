@@ -35,7 +35,7 @@ class HandoffStore(Protocol):
         ...
 
     async def release(self, handoff_id: str) -> None:
-        """Stop waiting for the hand-off and drop its pins. Raises like `await_handoff`."""
+        """Stop waiting for the hand-off and drop its pins; nobody else comes for it. Raises like `await_handoff`."""
         ...
 
 

@@ -47,6 +47,7 @@ class Legs:
         return leg
 
     def _ended(self, leg: Leg) -> None:
+        leg.let_go()
         if self._live.pop(leg).cancelled():
             self._services.counters.aborted()
         if not self._live:

@@ -141,6 +141,14 @@ def test_releasing_a_hand_off_that_nobody_waits_for_drops_its_pins(store: Store)
     assert (store.slot_statistics().pins, store.open_handoffs) == (0, 0)
 
 
+def test_a_hand_off_released_before_it_is_announced_keeps_no_pins(store: Store) -> None:
+    owner = store.open_owner()
+    store.release_handoff(store.open_owner(), "h")
+    commit(store, owner, *KEYS)
+    store.announce(owner, "h", KEYS)
+    assert (store.slot_statistics().pins, store.open_handoffs) == (0, 0)
+
+
 def test_a_concluded_hand_off_fails_when_the_other_writer_of_its_block_goes(store: Store) -> None:
     producer, writer = store.open_owner(), store.open_owner()
     store.reserve(writer, KEYS[:1])
