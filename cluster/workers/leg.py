@@ -1,7 +1,8 @@
 """One leg: a prefill leg, whose tokens are thrown away, or a decode leg, which waits for its blocks first.
 
-Invariant: a leg ends in exactly one of an answer, a failure, or an abort; however it ends, its engine request is closed
-and its hand-off released.
+Invariant: a leg ends in exactly one of an answer, a failure, or an abort; however it ends, its engine request is closed,
+and what the node's store keeps for it is let go: for a decode leg always, for a prefill leg unless it answered, because
+then somebody comes for its blocks.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from cluster.errors import EngineFailed, InvalidRequest
 from cluster.workers.hold import HandoffStore, Held, Hold, Pins
 from cluster.workers.leg_report import Finish, complete, count_outputs, expecting
 from cluster.workers.load import LegCounters
+from kvtransfer.errors import StoreLost
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ class Leg:
         self._services = services
         self._token_ids = unpack_token_ids(generate.token_ids)
         self._hold = Hold(generate.handoff) if generate.role == "decode" and generate.handoff is not None else None
+        self._pins = _pins(generate, services)
+        self._answered = False
         self.held = False
         self.task: asyncio.Task[None] | None = None
 
@@ -63,7 +67,7 @@ class Leg:
     # Running
 
     async def run(self) -> None:
-        """To the end; raises nothing but cancellation."""
+        """To the end; raises nothing but cancellation. Whoever runs it calls `let_go` afterwards."""
         try:
             async with asyncio.timeout(self._generate.deadline_s) as deadline:
                 await self._answer()
@@ -71,6 +75,8 @@ class Leg:
             self.fail("invalid", str(error))
         except EngineFailed as error:
             self.fail("engine", str(error))
+        except StoreLost as error:
+            self.fail("unavailable", str(error))
         except Exception as error:
             if deadline.expired():
                 self.fail("deadline", f"the leg took longer than {self._generate.deadline_s:g} s")
@@ -83,6 +89,11 @@ class Leg:
         self._services.counters.failed(kind)
         self._sink.fail(kind, message)
 
+    def let_go(self) -> None:
+        """The leg is over, or was aborted before it began."""
+        if self._pins is not None and not (self._answered and self._generate.role == "prefill"):
+            self._pins.release()
+
     async def _answer(self) -> None:
         request, finish = self._engine_request(), self._finish()
         if self._generate.role == "prefill":
@@ -93,6 +104,7 @@ class Leg:
             await self._decode_after_handoff(request, finish, self._hold, self._services.store)
         if not finish.reached:
             raise EngineFailed("the engine ended the request before it was finished")
+        self._answered = True
         self._sink.end()
 
     def _finish(self) -> Finish:
@@ -118,42 +130,46 @@ class Leg:
     async def _prefill(self, request: EngineRequest, finish: Finish) -> None:
         clock = asyncio.get_running_loop().time
         began, first_token_s = clock(), 0.0
+        store_address = self._require_store()
         cached_tokens: int | None = None
         async with aclosing(self._engine_deltas(request)) as deltas:
             async for delta in deltas:
                 first_token_s = first_token_s or clock() - began
                 cached_tokens = delta.num_cached_tokens if cached_tokens is None else cached_tokens
                 if finish.note(delta):
+                    self._require_store(store_address)
                     report = complete(delta.report, None, first_token_s)
                     reason = delta.finish_reason
                     self._sink.delta(Delta(0, [], "", reason, num_cached_tokens=cached_tokens, report=report))
 
+    def _require_store(self, address: str = "") -> str:
+        """Where prefill's blocks go: `address`, if given. Raises `StoreLost`, lest decode waits for what never comes."""
+        store = self._services.store
+        now = store.address if store is not None else ""
+        if self._generate.handoff is not None and (not now or address not in ("", now)):
+            raise StoreLost("the KV store of this node is away: nothing can be handed over")
+        return now
+
     async def _decode_after_handoff(
         self, request: EngineRequest, finish: Finish, hold: Hold, store: HandoffStore
     ) -> None:
-        pins = Pins(hold.handoff_id, store, self._services.tasks)
+        self.held = True
         try:
-            self.held = True
-            try:
-                held = await hold.wait(store)
-            finally:
-                self.held = False
-            self._services.counters.held(held)
-            await self._decode(expecting(request, held), finish, held, pins)
+            held = await hold.wait(store)
         finally:
-            pins.release()
+            self.held = False
+        self._services.counters.held(held)
+        await self._decode(expecting(request, held), finish, held)
 
-    async def _decode(
-        self, request: EngineRequest, finish: Finish, held: Held | None = None, pins: Pins | None = None
-    ) -> None:
+    async def _decode(self, request: EngineRequest, finish: Finish, held: Held | None = None) -> None:
         clock = asyncio.get_running_loop().time
         began, first_token_s = clock(), 0.0
         async with aclosing(self._engine_deltas(request)) as deltas:
             async for delta in deltas:
                 if not first_token_s:
                     first_token_s = clock() - began
-                    if pins is not None:
-                        pins.release()
+                    if self._pins is not None:
+                        self._pins.release()
                 if finish.note(delta):
                     delta.report = complete(delta.report, held, first_token_s)
                 self._sink.delta(delta)
@@ -161,3 +177,9 @@ class Leg:
     def _engine_deltas(self, request: EngineRequest) -> AsyncGenerator[Delta, None]:
         """Engines answer with asynchronous generators; closing one aborts the request."""
         return cast(AsyncGenerator[Delta, None], self._services.engine.generate(request))
+
+
+def _pins(generate: Generate, services: LegServices) -> Pins | None:
+    if generate.handoff is None or services.store is None:
+        return None
+    return Pins(generate.handoff.handoff_id, services.store, services.tasks)

@@ -8,13 +8,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import msgspec
+
 from cluster.workers.hold import HandoffStore
 from kvtransfer.errors import KvTransferError, StoreLost
 from kvtransfer.protocol import HandoffEnded, StoreStatistics
 
 log = logging.getLogger(__name__)
 
-POLL_S = 1.0
+POLL_BUSY_S = 0.1
+POLL_IDLE_S = 1.0
 RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 5.0
 
@@ -36,13 +39,17 @@ class StoreSession(HandoffStore, Protocol):
 
 
 class StoreLink:
-    """`connect` finds (or starts) the node's store and greets it; `moved` is told when the store's address changes."""
+    """`connect` finds (or starts) the node's store and greets it.
+
+    `moved` is told when the store's address changes, `measured` when `latest` does.
+    """
 
     def __init__(self, connect: Callable[[], Awaitable[StoreSession]]) -> None:
         self._connect = connect
         self._session: StoreSession | None = None
         self.latest: StoreStatistics | None = None
         self.moved: Callable[[str], None] = lambda address: None
+        self.measured: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
         return f"<StoreLink {self.address or 'away'}>"
@@ -71,17 +78,23 @@ class StoreLink:
         """Ask for statistics until the session is of no use any more."""
         session = self._live()
         try:
-            while not await _is_lost_within(session, POLL_S):
-                self.latest = await session.statistics()
+            while not await _is_lost_within(session, _pause_s(self.latest)):
+                self._measured(await session.statistics())
         except (OSError, KvTransferError) as error:
             log.warning("the KV store does not answer: %s", error)
         log.warning("the KV store is lost")
         await self._drop()
 
     async def _drop(self) -> None:
-        session, self._session, self.latest = self._session, None, None
+        session, self._session = self._session, None
+        self._measured(None)
         if session is not None:
             await session.close()
+
+    def _measured(self, statistics: StoreStatistics | None) -> None:
+        before, self.latest = self.latest, statistics
+        if before is None or statistics is None or _without_id(before) != _without_id(statistics):
+            self.measured()
 
     async def _reconnect(self) -> None:
         """Waits first: a store that greets and then dies must not make this loop spin."""
@@ -111,6 +124,15 @@ class StoreLink:
         if self._session is None:
             raise StoreLost("not connected")
         return self._session
+
+
+def _pause_s(latest: StoreStatistics | None) -> float:
+    """Until the next look: soon while something is held, so that nobody sees pins for long that are gone."""
+    return POLL_IDLE_S if latest is not None and not (latest.pins or latest.handoffs) else POLL_BUSY_S
+
+
+def _without_id(statistics: StoreStatistics) -> StoreStatistics:
+    return msgspec.structs.replace(statistics, id=0)
 
 
 async def _is_lost_within(session: StoreSession, delay_s: float) -> bool:

@@ -75,6 +75,7 @@ class Worker:
                 address = await server.listen(self._settings.listen_host)
                 if self._store is not None:
                     self._store.moved = self._store_moved
+                    self._store.measured = self._legs.changed.set
                     tasks.create_task(self._store.run(), name="store link")
                 tasks.create_task(self._publish_blocks(), name="kv events")
                 tasks.create_task(self._watch_health(), name="health")

@@ -17,6 +17,11 @@ class Wait:
     deadline_s: float
     ended: "asyncio.Future[HandoffEnded]" = field(compare=False)
 
+    @property
+    def present(self) -> int:
+        """Blocks pinned for the waiter."""
+        return self.ended.result().present_blocks if self.ended.done() and not self.ended.cancelled() else 0
+
     def end(self, outcome: HandoffOutcome, announced: int = 4, present: int = 4, pulled: int = 4) -> None:
         self.ended.set_result(HandoffEnded(1, outcome, announced, present, pulled, 1000 * pulled, 0.01))
 
@@ -44,7 +49,9 @@ class FakeStore:
     async def statistics(self) -> StoreStatistics:
         if self.lost.is_set():
             raise StoreLost("closed")
-        return StoreStatistics(1, "epoch", 10, 64, 7, 1, 2, 0, 0, len(self.waits), 1, *range(9))
+        held = self.waits.keys() - self.released.keys()
+        pins = sum(self.waits[name].present for name in held)
+        return StoreStatistics(1, "epoch", 10, 64, 7, 1, 2, 0, pins, len(held), 1, *range(9))
 
     async def until_lost(self) -> None:
         await self.lost.wait()

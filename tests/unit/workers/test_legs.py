@@ -153,6 +153,60 @@ async def test_closing_while_blocks_are_awaited_releases_them() -> None:
         await nothing_is_left(running)
 
 
+async def test_an_aborted_prefill_leg_gives_up_its_handoff() -> None:
+    async with running_worker() as running:
+        stream = running.open(leg(role="prefill", handoff=handoff()))
+        await running.engine.arrived("r1")
+        stream.close()
+        await until(lambda: running.store.released == {"h1": 1})
+        await nothing_is_left(running)
+
+
+async def test_a_failed_prefill_leg_gives_up_its_handoff() -> None:
+    async with running_worker() as running:
+        stream = running.open(leg(role="prefill", handoff=handoff()))
+        (await running.engine.arrived("r1")).fail(EngineFailed("cannot step"))
+        with pytest.raises(EngineFailed):
+            await stream.next()
+        await until(lambda: running.store.released == {"h1": 1})
+
+
+async def test_a_prefill_leg_that_answered_leaves_its_handoff_to_decode() -> None:
+    async with running_worker() as running:
+        stream = running.open(leg(role="prefill", handoff=handoff()))
+        (await running.engine.arrived("r1")).say(7, finish="length")
+        await stream.next()
+        await nothing_is_left(running)
+        assert running.store.released == {}
+
+
+async def test_a_leg_aborted_before_it_began_gives_up_its_handoff() -> None:
+    async with running_worker() as running:
+        running.open(leg(handoff=handoff())).close()
+        await until(lambda: running.store.released == {"h1": 1})
+
+
+async def test_a_prefill_leg_without_its_store_fails_at_once() -> None:
+    async with running_worker() as running:
+        running.store.lose()
+        await until(lambda: running.pool.loads()["w1"].gauges["store_up"] == 0)
+        stream = running.open(leg(role="prefill", handoff=handoff()))
+        with pytest.raises(ReplicaLost, match="KV store"):
+            await stream.next()
+        assert running.engine.requests == {}
+
+
+async def test_a_prefill_leg_that_loses_its_store_does_not_answer() -> None:
+    async with running_worker() as running:
+        stream = running.open(leg(role="prefill", handoff=handoff()))
+        request = await running.engine.arrived("r1")
+        running.store.lose()
+        await until(lambda: running.pool.loads()["w1"].gauges["store_up"] == 0)
+        request.say(7, finish="length")
+        with pytest.raises(ReplicaLost, match="KV store"):
+            await stream.next()
+
+
 async def test_closing_at_once_never_reaches_the_engine() -> None:
     async with running_worker() as running:
         running.open(leg(handoff=handoff())).close()

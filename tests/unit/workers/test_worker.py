@@ -12,7 +12,7 @@ from routing.block_keys import extend, root
 from routing.fleet import Role
 from tests.fakes.store import FakeStore
 from tests.unit.dataplane.peers import DEADLINE_S, until
-from tests.unit.workers.running import leg, running_worker
+from tests.unit.workers.running import handoff, leg, running_worker
 
 
 class Listener:
@@ -37,6 +37,17 @@ async def test_a_load_shows_the_engine_the_legs_and_the_store() -> None:
         assert (load.counters["steps"], load.counters["legs_decode"]) == (1, 1)
         assert set(load.gauges) == {"store_up", *STORE_GAUGES}
         assert (load.gauges["store_up"], load.gauges["store_slots_free"]) == (1, 7)
+
+
+async def test_pins_that_are_gone_are_soon_not_shown_any_more() -> None:
+    async with running_worker() as running:
+        stream = running.open(leg(handoff=handoff()))
+        (await running.store.waiting("h1")).end("ready")
+        await until(lambda: running.pool.loads()["w1"].gauges["store_pins"] == 4)
+        stream.close()
+        began_s = asyncio.get_running_loop().time()
+        await until(lambda: running.pool.loads()["w1"].gauges["store_pins"] == 0)
+        assert asyncio.get_running_loop().time() - began_s < 1.0
 
 
 async def test_an_idle_worker_reports_every_second() -> None:
