@@ -1,14 +1,12 @@
-"""Frames on a byte stream: an unsigned 32-bit little-endian length, then that many bytes.
+"""Frames on a byte stream: an unsigned 32-bit little-endian length, then that many bytes. Pure.
 
-`FrameBuffer` does no I/O: bytes go in, whole frames come out. A length above the maximum raises `FrameTooLarge`
-before a byte of the frame is kept.
+Every protocol of Baton is cut so. Bytes go in, whole frames come out. A length above the maximum raises
+`FrameTooLarge` before the frame's bytes are waited for.
 """
 
-import asyncio
-import socket
 from collections.abc import Iterator
 
-from kvtransfer.errors import FrameTooLarge, FrameTruncated
+from kvtransfer.errors import FrameTooLarge
 
 LENGTH_BYTES = 4
 DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -58,49 +56,3 @@ class FrameBuffer:
     def is_inside_frame(self) -> bool:
         """Whether an end of the stream now would cut a frame."""
         return bool(self._waiting)
-
-
-def receive_frame(sock: socket.socket, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> bytes | None:
-    """The next frame's body from a blocking socket; None at the end of the stream.
-
-    Raises `FrameTooLarge`, `FrameTruncated`, and what the socket raises (`TimeoutError` included).
-    """
-    prefix = _receive_exactly(sock, LENGTH_BYTES)
-    if not prefix:
-        return None
-    body = _receive_exactly(sock, body_length(_whole(prefix, LENGTH_BYTES), max_frame_bytes))
-    return bytes(_whole(body, body_length(prefix, max_frame_bytes)))
-
-
-async def read_frame(reader: asyncio.StreamReader, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> bytes | None:
-    """The next frame's body from an asyncio stream; None at its end. Raises `FrameTooLarge` and `FrameTruncated`."""
-    try:
-        prefix = await reader.readexactly(LENGTH_BYTES)
-    except asyncio.IncompleteReadError as error:
-        if error.partial:
-            raise FrameTruncated from None
-        return None
-    try:
-        return await reader.readexactly(body_length(prefix, max_frame_bytes))
-    except asyncio.IncompleteReadError:
-        raise FrameTruncated from None
-
-
-def _receive_exactly(sock: socket.socket, length: int) -> bytearray:
-    """`length` bytes, or what came before the end of the stream."""
-    received = bytearray(length)
-    view, filled = memoryview(received), 0
-    while filled < length:
-        count = sock.recv_into(view[filled:])
-        if not count:
-            break
-        filled += count
-    view.release()
-    del received[filled:]
-    return received
-
-
-def _whole(received: bytearray, length: int) -> bytearray:
-    if len(received) < length:
-        raise FrameTruncated
-    return received

@@ -14,9 +14,10 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from cluster.dataplane.frames import Delta, FromGateway, FromWorker
-from cluster.dataplane.framing import FrameSplitter
 from cluster.dataplane.outbox import Outbox
 from cluster.errors import ProtocolViolation
+from kvtransfer.errors import FramingError
+from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES, FrameBuffer
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ LATE_TICK_S = 1.0
 class ConnectionSettings:
     """Bounds of a connection; both ends use the same."""
 
-    max_frame_bytes: int = 64 * 1024 * 1024
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     connect_s: float = 5.0
     ping_s: float = 2.0
     dead_s: float = 10.0
@@ -64,7 +65,7 @@ class FrameConnection(asyncio.Protocol):
         self._decode = decoder.decode
         self._receiver = receiver
         self._settings = settings
-        self._splitter = FrameSplitter(settings.max_frame_bytes)
+        self._buffer = FrameBuffer(settings.max_frame_bytes)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._paused = self._scheduled = self._closing = False
@@ -79,7 +80,7 @@ class FrameConnection(asyncio.Protocol):
 
     def allow_frames_up_to(self, max_frame_bytes: int) -> None:
         """From the next bytes on: a peer that has not proven itself gets less memory."""
-        self._splitter.max_frame_bytes = max_frame_bytes
+        self._buffer.max_frame_bytes = max_frame_bytes
 
     @property
     def closing(self) -> bool:
@@ -142,12 +143,13 @@ class FrameConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received_at = self._loop.time()
+        self._buffer.feed(data)
         try:
-            for body in self._splitter.feed(data):
+            for body in self._buffer.frames():
                 if self._closing:
                     return
                 self._receiver.received(self._decode(body))
-        except (ProtocolViolation, msgspec.MsgspecError) as error:
+        except (ProtocolViolation, FramingError, msgspec.MsgspecError) as error:
             log.warning("closing the data-plane connection with %s: %s", self.peer, error)
             self.abort(str(error))
 

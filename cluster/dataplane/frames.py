@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from kvtransfer.framing import frame as framed
+
 PROTOCOL_VERSION = 1
 
 Role = Literal["prefill", "decode"]
@@ -233,5 +235,4 @@ from_gateway: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromGateway
 
 def encode(frame: FromWorker | FromGateway) -> bytes:
     """The frame's MessagePack, with its length in front."""
-    body = _encoder.encode(frame)
-    return len(body).to_bytes(4, "little") + body
+    return framed(_encoder.encode(frame))

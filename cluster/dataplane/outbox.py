@@ -16,8 +16,8 @@ from cluster.dataplane.frames import (
     StreamFailed,
     encode,
 )
-from cluster.dataplane.framing import PREFIX_BYTES
 from cluster.dataplane.kv_feed import KvFeed
+from kvtransfer.framing import LENGTH_BYTES
 
 DeltaItem = tuple[int, Delta]
 
@@ -26,7 +26,7 @@ class Outbox:
     """Frames and deltas of one connection, until `take`."""
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self._max_bytes = max_frame_bytes + PREFIX_BYTES
+        self._max_bytes = max_frame_bytes + LENGTH_BYTES
         self._frames: list[bytes] = []
         self._deltas: dict[tuple[int, int], Delta] = {}
         self._load: Load | None = None

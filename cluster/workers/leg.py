@@ -1,8 +1,7 @@
 """One leg: a prefill leg, whose tokens are thrown away, or a decode leg, which waits for its blocks first.
 
-Invariant: a leg ends in exactly one of an answer, a failure, or an abort; however it ends, its engine request is closed,
-and what the node's store keeps for it is let go: for a decode leg always, for a prefill leg unless it answered, because
-then somebody comes for its blocks.
+Invariant: a leg ends in exactly one of an answer, a failure, or an abort. However it ends, its engine request is closed
+and its hand-off let go in the node's store; only a prefill leg that answered leaves it to decode, which comes for it.
 """
 
 import asyncio
@@ -143,7 +142,7 @@ class Leg:
                     self._sink.delta(Delta(0, [], "", reason, num_cached_tokens=cached_tokens, report=report))
 
     def _require_store(self, address: str = "") -> str:
-        """Where prefill's blocks go: `address`, if given. Raises `StoreLost`, lest decode waits for what never comes."""
+        """Where prefill's blocks go, still `address` if given. Raises `StoreLost`: decode would wait in vain."""
         store = self._services.store
         now = store.address if store is not None else ""
         if self._generate.handoff is not None and (not now or address not in ("", now)):

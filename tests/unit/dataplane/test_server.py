@@ -84,7 +84,7 @@ async def test_whoever_does_not_belong_is_refused_with_a_logged_reason(greeting,
     ("sent", "reason"),
     [
         (b"\xff\xff\xff\xff", "4294967295 bytes"),
-        ((5000).to_bytes(4, "little"), "a frame of 5000 bytes; at most 4096 are allowed"),
+        ((5000).to_bytes(4, "little"), "frame of 5000 bytes exceeds the maximum of 4096 bytes"),
         (b"\x01\0\0\0\xc1", "MessagePack"),
         (encode(Pong(1)), "Invalid value"),
         (encode(Abort(1)), "Abort before the greeting"),

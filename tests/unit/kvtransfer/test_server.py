@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
-from typing import TypeVar
 
 import msgspec
 import pytest
@@ -12,58 +11,30 @@ import pytest
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.auth import prove
 from kvtransfer.errors import RequestRefused, StoreLost
-from kvtransfer.framing import frame, read_frame
+from kvtransfer.framing import frame
 from kvtransfer.loopback import LoopbackNetwork
-from kvtransfer.protocol import Challenge, Greet, Refused, Reserve, Statistics, StoreStatistics, Welcome
+from kvtransfer.protocol import Challenge, Greet, Reserve, Statistics, StoreStatistics, Welcome
 from kvtransfer.server import StoreServer
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, Connect, MakeServer, until
+from tests.unit.kvtransfer.raw_peer import RawPeer
 
-T = TypeVar("T")
 KEYS = [bytes([i]) * 32 for i in range(20)]
 
 encode = msgspec.msgpack.encode
 
 
-class RawPeer:
-    """Sends whatever a test likes."""
+async def stranger(server: StoreServer) -> RawPeer:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect("\0" + server.socket_name)
+    return RawPeer(*await asyncio.open_unix_connection(sock=sock))
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
 
-    @classmethod
-    async def connect(cls, server: StoreServer) -> "RawPeer":
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect("\0" + server.socket_name)
-        return cls(*await asyncio.open_unix_connection(sock=sock))
-
-    @classmethod
-    async def greeted(cls, server: StoreServer) -> "RawPeer":
-        peer = await cls.connect(server)
-        challenge = await peer.receive(Challenge)
-        peer.send(Greet(1, FINGERPRINT, "raw", prove(SECRET, challenge.nonce)))
-        await peer.receive(Welcome)
-        return peer
-
-    def send(self, message: msgspec.Struct) -> None:
-        self.writer.write(frame(encode(message)))
-
-    async def receive(self, kind: type[T]) -> T:
-        async with asyncio.timeout(5):
-            body = await read_frame(self.reader)
-        assert body is not None
-        return msgspec.msgpack.decode(body, type=kind)
-
-    async def refusal(self) -> str:
-        """Why the server closes the connection; asserts that it does."""
-        reason = (await self.receive(Refused)).reason
-        async with asyncio.timeout(5):
-            assert await self.reader.read() == b""
-        await self.close()
-        return reason
-
-    async def close(self) -> None:
-        self.writer.close()
-        await self.writer.wait_closed()
+async def greeted(server: StoreServer) -> RawPeer:
+    peer = await stranger(server)
+    challenge = await peer.receive(Challenge)
+    peer.send(Greet(1, FINGERPRINT, "raw", prove(SECRET, challenge.nonce)))
+    await peer.receive(Welcome)
+    return peer
 
 
 @pytest.fixture
@@ -77,7 +48,7 @@ async def witness(connect: Connect) -> AsyncIterator[AsyncStoreClient]:
 
 async def greet(server: StoreServer, protocol: int = 1, fingerprint: str = FINGERPRINT, secret: bytes = SECRET) -> str:
     """The reason a greeting is refused for."""
-    peer = await RawPeer.connect(server)
+    peer = await stranger(server)
     challenge = await peer.receive(Challenge)
     peer.send(Greet(protocol, fingerprint, "bad", prove(secret, challenge.nonce)))
     return await peer.refusal()
@@ -102,7 +73,7 @@ async def test_a_wrong_protocol_is_refused(server: StoreServer) -> None:
 
 @pytest.mark.usefixtures("witness")
 async def test_garbage_instead_of_a_greeting_is_refused(server: StoreServer) -> None:
-    peer = await RawPeer.connect(server)
+    peer = await stranger(server)
     await peer.receive(Challenge)
     peer.writer.write(frame(b"\xc1garbage"))
     assert (await peer.refusal()).startswith("bad greeting: ")
@@ -110,7 +81,7 @@ async def test_garbage_instead_of_a_greeting_is_refused(server: StoreServer) -> 
 
 @pytest.mark.usefixtures("witness")
 async def test_an_http_request_is_refused_for_its_length(server: StoreServer) -> None:
-    peer = await RawPeer.connect(server)
+    peer = await stranger(server)
     await peer.receive(Challenge)
     peer.writer.write(b"GET / HTTP/1.1\r\n\r\n")
     assert await peer.refusal() == "frame of 542393671 bytes exceeds the maximum of 4096 bytes"
@@ -118,21 +89,21 @@ async def test_an_http_request_is_refused_for_its_length(server: StoreServer) ->
 
 @pytest.mark.usefixtures("witness")
 async def test_a_request_before_the_greeting_is_refused(server: StoreServer) -> None:
-    peer = await RawPeer.connect(server)
+    peer = await stranger(server)
     await peer.receive(Challenge)
     peer.send(Statistics(1))
     assert (await peer.refusal()).startswith("bad greeting: ")
 
 
 async def test_who_does_not_greet_in_time_is_refused(make_server: MakeServer) -> None:
-    peer = await RawPeer.connect(await make_server(connect_s=0.05))
+    peer = await stranger(await make_server(connect_s=0.05))
     await peer.receive(Challenge)
     assert await peer.refusal() == "no greeting within 0.05 s"
 
 
 @pytest.mark.usefixtures("witness")
 async def test_garbage_after_the_greeting_is_refused(server: StoreServer) -> None:
-    peer = await RawPeer.greeted(server)
+    peer = await greeted(server)
     peer.writer.write(frame(b"\xc1garbage"))
     assert (await peer.refusal()).startswith("bad frame: ")
 
@@ -150,13 +121,13 @@ async def test_garbage_after_the_greeting_is_refused(server: StoreServer) -> Non
     ],
 )
 async def test_a_request_of_the_wrong_shape_is_refused(server: StoreServer, message: object) -> None:
-    peer = await RawPeer.greeted(server)
+    peer = await greeted(server)
     peer.writer.write(frame(encode(message)))
     assert (await peer.refusal()).startswith("bad frame: ")
 
 
 async def test_an_oversize_frame_is_refused_by_its_length(make_server: MakeServer) -> None:
-    peer = await RawPeer.greeted(await make_server(max_frame_bytes=1000))
+    peer = await greeted(await make_server(max_frame_bytes=1000))
     peer.writer.write((1001).to_bytes(4, "little"))
     assert await peer.refusal() == "frame of 1001 bytes exceeds the maximum of 1000 bytes"
 
@@ -165,7 +136,7 @@ async def test_an_oversize_frame_is_refused_by_its_length(make_server: MakeServe
 async def test_a_truncated_frame_ends_the_connection_and_frees_what_it_held(
     server: StoreServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    peer = await RawPeer.greeted(server)
+    peer = await greeted(server)
     peer.send(Reserve(1, KEYS[:3]))
     peer.writer.write(frame(encode(Statistics(2)))[:-1])
     await until(lambda: server.store.slot_statistics().writing == 3)
@@ -176,15 +147,15 @@ async def test_a_truncated_frame_ends_the_connection_and_frees_what_it_held(
 
 async def test_more_connections_than_allowed_are_refused(make_server: MakeServer) -> None:
     server = await make_server(max_connections=1)
-    first = await RawPeer.greeted(server)
-    second = await RawPeer.connect(server)
+    first = await greeted(server)
+    second = await stranger(server)
     assert await second.refusal() == "1 connections are open already"
     await first.close()
     await until(lambda: server.connections == 0)
 
 
 async def test_requests_in_one_segment_are_answered_in_order(server: StoreServer) -> None:
-    peer = await RawPeer.greeted(server)
+    peer = await greeted(server)
     peer.writer.write(b"".join(frame(encode(Statistics(number))) for number in range(100)))
     for number in range(100):
         assert (await peer.receive(StoreStatistics)).id == number
@@ -192,7 +163,7 @@ async def test_requests_in_one_segment_are_answered_in_order(server: StoreServer
 
 
 async def test_a_peer_that_does_not_read_is_not_read_from(server: StoreServer) -> None:
-    peer = await RawPeer.greeted(server)
+    peer = await greeted(server)
     peer.writer.write(frame(encode(Statistics(1))) * 20_000)
     connection = next(iter(server._reception.connections))
     async with asyncio.timeout(5):

@@ -3,15 +3,13 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
 
-import msgspec
 import pytest
 
 from kvtransfer.auth import prove
 from kvtransfer.checksum import block_checksum
-from kvtransfer.framing import frame, read_frame
-from kvtransfer.protocol import Challenge, Greet, Refused, Welcome
+from kvtransfer.framing import frame
+from kvtransfer.protocol import Challenge, Greet, Welcome
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
@@ -20,40 +18,10 @@ from kvtransfer.tcp_frames import Announced, Block, Cancel, Ended, Pull, Want
 from kvtransfer.tcp_settings import TcpSettings
 from kvtransfer.transport import HandoffState, PullResult
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, until
+from tests.unit.kvtransfer.raw_peer import RawPeer
 
-T = TypeVar("T")
 KEYS = [bytes([i]) * 32 for i in range(3)]
 QUICK = TcpSettings(stall_s=0.3, quiesce_s=0.1)
-
-
-class RawPeer:
-    """Either side of a connection, sending whatever a test likes."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    def send(self, message: msgspec.Struct) -> None:
-        self.writer.write(frame(msgspec.msgpack.encode(message)))
-
-    async def receive(self, kind: type[T]) -> T:
-        async with asyncio.timeout(5):
-            body = await read_frame(self.reader)
-        assert body is not None
-        return msgspec.msgpack.decode(body, type=kind)
-
-    async def refusal(self) -> str:
-        return (await self.receive(Refused)).reason
-
-    async def is_closed(self) -> bool:
-        async with asyncio.timeout(5):
-            return await self.reader.read(1) == b""
-
-    async def close(self) -> None:
-        self.writer.close()
-        try:
-            await self.writer.wait_closed()
-        except ConnectionError:
-            return
 
 
 @pytest.fixture

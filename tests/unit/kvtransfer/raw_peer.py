@@ -1,0 +1,46 @@
+"""A peer of a store that sends whatever a test likes."""
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+
+from kvtransfer.framing import LENGTH_BYTES, frame
+from kvtransfer.protocol import Refused
+
+DEADLINE_S = 5
+
+T = TypeVar("T")
+
+
+class RawPeer:
+    """Either side of a connection, local or between stores."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, message: msgspec.Struct) -> None:
+        self.writer.write(frame(msgspec.msgpack.encode(message)))
+
+    async def receive(self, kind: type[T]) -> T:
+        async with asyncio.timeout(DEADLINE_S):
+            length = int.from_bytes(await self.reader.readexactly(LENGTH_BYTES), "little")
+            return msgspec.msgpack.decode(await self.reader.readexactly(length), type=kind)
+
+    async def refusal(self) -> str:
+        """Why the other side closes the connection; asserts that it does."""
+        reason = (await self.receive(Refused)).reason
+        assert await self.is_closed()
+        await self.close()
+        return reason
+
+    async def is_closed(self) -> bool:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.reader.read(1) == b""
+
+    async def close(self) -> None:
+        self.writer.close()
+        try:
+            await self.writer.wait_closed()
+        except ConnectionError:
+            return
