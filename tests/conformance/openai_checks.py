@@ -22,9 +22,9 @@ from tests.conformance.checks import (
     require_weather,
 )
 
-TOOLS: list[Any] = [
-    {"type": "function", "function": {"name": WEATHER, "description": WEATHER_ABOUT, "parameters": WEATHER_SCHEMA}}
-]
+# vLLM constrains a call's arguments to the schema only where the tool says `strict`.
+FUNCTION = {"name": WEATHER, "description": WEATHER_ABOUT, "parameters": WEATHER_SCHEMA, "strict": True}
+TOOLS: list[Any] = [{"type": "function", "function": FUNCTION}]
 TOOL_CHOICE: Any = {"type": "function", "function": {"name": WEATHER}}
 SCHEMA: Any = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": VERDICT_SCHEMA, "strict": True}}
 
