@@ -25,10 +25,11 @@ from vllm.v1.engine.input_processor import InputProcessor
 from cluster.coordinator.workers import GenerationRequest
 from cluster.errors import BatonError, EngineFailed
 from cluster.gateway.backend import Backend
-from cluster.gateway.failures import Failure, to_vllm
+from cluster.gateway.failures import Failure
 from cluster.gateway.results import ResultAssembler
 from cluster.gateway.scope import OpenGeneration, RequestScope, current_scope
 from cluster.gateway.unsupported import FleetClient
+from cluster.gateway.vllm_errors import of_invalid, to_vllm
 
 _log = logging.getLogger(__name__)
 _TASKS = ("generate",)
@@ -186,7 +187,7 @@ def encode_sampling(sampling: SamplingParams) -> bytes:
 
 def _refused(error: Exception) -> Exception:
     """A request that did not pass validation, or that broke it."""
-    failure = Failure.of_invalid(error)
+    failure = of_invalid(error)
     if failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("validating a request failed", exc_info=error)
         return _failed(EngineFailed("internal error"))

@@ -1,8 +1,8 @@
-"""Errors at the gateway's edges: Baton's become vLLM's inside its app, and every answer is a proper error body.
+"""How a request's failure is told to its client: status, headers and the error body of the API that was called. Pure.
 
-vLLM's handlers turn their own exception classes into statuses, but never set `Retry-After` and answer an error before
-the first token of a stream with 200; `Failure` carries what the ASGI wrapper needs to put both right. Messages are
-for clients: no traceback, no path. Anthropic's API has error bodies of its own, all others OpenAI's.
+vLLM's handlers never set `Retry-After` and answer an error before the first token of a stream with 200; `Failure`
+carries what the ASGI wrapper needs to put both right. Messages are for clients: no traceback, no path. Anthropic's API
+has error bodies of its own, all others OpenAI's.
 """
 
 import json
@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
-from vllm.exceptions import GenerationError, GracefulHTTPError, RetryableRequestError, VLLMValidationError
-
-from cluster.errors import BatonError, DeadlineExceeded, InvalidRequest, NoReplicaReady, Overloaded, ReplicaLost
+from cluster.errors import BatonError
 from cluster.gateway.routes import Shape
 
 _OPENAI_TYPES = {
@@ -49,12 +46,6 @@ class Failure:
     retry_after_s: float | None = None
     kind: str | None = None
     param: str | None = None
-
-    @classmethod
-    def of_invalid(cls, error: Exception) -> "Failure":
-        """vLLM's own view of an exception of its validation; a status of 500 means it is none."""
-        info = create_error_response(error).error
-        return cls(info.code, info.message, kind=info.type, param=info.param)
 
     @classmethod
     def of(cls, error: BatonError) -> "Failure":
@@ -105,17 +96,3 @@ def retry_after(status: int, seconds: float | None) -> list[tuple[bytes, bytes]]
     if status not in _RETRYABLE:
         return []
     return [(b"retry-after", str(max(1, round(seconds or _DEFAULT_RETRY_AFTER_S))).encode())]
-
-
-def to_vllm(error: BatonError) -> Exception:
-    """The vLLM exception whose handlers answer with our status."""
-    message = str(error) or type(error).__name__
-    match error:
-        case InvalidRequest():
-            return VLLMValidationError(message)  # type: ignore[no-any-return]  # vllm is not followed by mypy
-        case Overloaded() | NoReplicaReady() | DeadlineExceeded():
-            return GracefulHTTPError(message, HTTPStatus(error.status))  # type: ignore[no-any-return]
-        case ReplicaLost():
-            return RetryableRequestError(message)  # type: ignore[no-any-return]
-        case _:
-            return GenerationError(message)  # type: ignore[no-any-return]

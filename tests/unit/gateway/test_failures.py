@@ -6,8 +6,9 @@ import pytest
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 
 from cluster import errors
-from cluster.gateway.failures import Failure, error_body, to_vllm
+from cluster.gateway.failures import Failure, error_body
 from cluster.gateway.routes import Shape
+from cluster.gateway.vllm_errors import to_vllm
 
 
 @pytest.mark.parametrize(
