@@ -34,7 +34,7 @@ class Deployment:
     @property
     def model_name(self) -> str:
         """The name clients use."""
-        return self.config.model.served_name or Path(self.config.model.path).name
+        return self.config.model.name
 
     def on_one_machine(self, model_path: str) -> "Deployment":
         """The same, listening on loopback only, with the model at `model_path` under its old name."""

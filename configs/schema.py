@@ -7,6 +7,7 @@ A file is what `serve deploy` and `serve run` take: Ray Serve's own keys outside
 `applications[0].args`. `load` reads such a file; every error names the key, what was given and what is allowed.
 """
 
+from pathlib import PurePath
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, JsonValue, SecretStr
@@ -26,6 +27,11 @@ class ModelConfig(Frozen):
     path: str = Field(min_length=1, description="a local folder, a name `baton model` knows, or a hub name")
     served_name: str | None = Field(None, min_length=1, description="name clients use; default: the path's last part")
     max_model_len: int | None = Field(None, gt=0, description="tokens of prompt plus output; default: the model's own")
+
+    @property
+    def name(self) -> str:
+        """The name clients use."""
+        return self.served_name or PurePath(self.path).name
 
 
 class VllmEngineConfig(Frozen):
@@ -92,9 +98,8 @@ class StoreConfig(Frozen):
 
 
 class RouterConfig(Frozen):
-    """How replicas are chosen."""
+    """How replicas are chosen: where the least work is predicted."""
 
-    policy: Literal["least_work"] = "least_work"
     decode_weight: float = Field(0.1, ge=0, description="work of one expected output token, in prompt tokens")
 
 
@@ -121,6 +126,12 @@ class SecurityConfig(Frozen):
     listen_host: str | None = Field(
         None, description="address workers and stores listen on; default: the node's Ray address"
     )
+
+    @property
+    def secret(self) -> bytes:
+        """The secret itself, in a configuration that `cluster.app` has put it into."""
+        assert self.cluster_secret is not None, "cluster.app puts the secret in"
+        return self.cluster_secret.get_secret_value().encode()
 
 
 class BatonConfig(Frozen):

@@ -10,7 +10,6 @@ import random
 import time
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
@@ -57,7 +56,7 @@ class Gateway:
         coordinator = _coordinator(config, self._pool, metrics)
         settings = GatewaySettings(
             model_path=path,
-            served_name=served_name(config),
+            served_name=config.model.name,
             max_body_bytes=int(config.gateway.max_body_bytes),
             max_model_len=config.model.max_model_len,
             api_args=config.gateway.api_args,
@@ -79,18 +78,11 @@ class Gateway:
             await self._pool.close()
 
 
-def served_name(config: BatonConfig) -> str:
-    """The name clients use."""
-    return config.model.served_name or Path(config.model.path).name
-
-
 def _pool_settings(config: BatonConfig, model_path: str) -> PoolSettings:
-    secret = config.security.cluster_secret
-    assert secret is not None, "cluster.app puts the secret in"
     timeouts = config.timeouts
     return PoolSettings(
         gateway=uuid.uuid4().hex,
-        secret=secret.get_secret_value().encode(),
+        secret=config.security.secret,
         model_fingerprint=model_digest(model_path),
         connection=ConnectionSettings(connect_s=timeouts.connect_s, ping_s=timeouts.ping_s, dead_s=timeouts.dead_s),
     )

@@ -20,7 +20,7 @@ from cluster.logs import join_serve_logs
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
 from cluster.workers.cores import CoreLease
-from cluster.workers.engine_choice import ChosenEngine, StartedEngine, Surroundings, choose, secret_of
+from cluster.workers.engine_choice import ChosenEngine, StartedEngine, Surroundings, choose
 from cluster.workers.store_actor import NodeStoreSettings, StoreEndpoint, ensure_store
 from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
@@ -74,7 +74,7 @@ class WorkerReplica:
     async def _join_store(self, fingerprint: str) -> tuple[StoreEndpoint, StoreLink]:
         """Connected before the engine loads, so that the store does not leave for want of workers meanwhile."""
         settings = self._store_settings(fingerprint)
-        secret, connect_s = secret_of(self._config), self._config.timeouts.connect_s
+        secret, connect_s = self._config.security.secret, self._config.timeouts.connect_s
 
         async def connect() -> AsyncStoreClient:
             found = await ensure_store(settings, STORE_START_S)
@@ -93,7 +93,7 @@ class WorkerReplica:
             node_id=ray.get_runtime_context().get_node_id(),
             host=self._host(),
             fingerprint=fingerprint,
-            secret=secret_of(self._config),
+            secret=self._config.security.secret,
             arena_bytes=int(store.bytes),
             max_frame_bytes=int(store.max_frame_bytes),
             max_handoffs=store.max_handoffs,
@@ -120,7 +120,7 @@ class WorkerReplica:
         timeouts = self._config.timeouts
         return WorkerSettings(
             info=info,
-            secret=secret_of(self._config),
+            secret=self._config.security.secret,
             model_fingerprint=digest,
             listen_host=self._host(),
             connection=ConnectionSettings(connect_s=timeouts.connect_s, ping_s=timeouts.ping_s, dead_s=timeouts.dead_s),

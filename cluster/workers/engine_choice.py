@@ -68,13 +68,6 @@ def choose(config: BatonConfig, pool: PoolConfig, surroundings: Surroundings) ->
             return _simulated(config, engine, surroundings)
 
 
-def secret_of(config: BatonConfig) -> bytes:
-    """The cluster secret, which `cluster.app` has put into the configuration."""
-    secret = config.security.cluster_secret
-    assert secret is not None, "cluster.app puts the secret in"
-    return secret.get_secret_value().encode()
-
-
 def _vllm(config: BatonConfig, engine: VllmEngineConfig, surroundings: Surroundings) -> "ChosenVllm":
     from cluster.engines.vllm_settings import VllmEngineSettings
 
@@ -82,7 +75,7 @@ def _vllm(config: BatonConfig, engine: VllmEngineConfig, surroundings: Surroundi
         VllmEngineSettings(
             model=surroundings.model_path,
             store_socket="",
-            secret=secret_of(config),
+            secret=config.security.secret,
             args=engine.args,
             env=engine.env,
             cores=surroundings.cores,
@@ -97,7 +90,7 @@ def _simulated(config: BatonConfig, engine: SimulatedEngineConfig, surroundings:
     from cluster.engines.simulated.settings import SimulatedSettings, StoreAccess
 
     timeouts = config.timeouts
-    access = StoreAccess("", secret_of(config), surroundings.replica_id, timeouts.connect_s, timeouts.load_s)
+    access = StoreAccess("", config.security.secret, surroundings.replica_id, timeouts.connect_s, timeouts.load_s)
     return ChosenSimulated(
         SimulatedSettings(
             model_path=Path(surroundings.model_path),

@@ -99,7 +99,7 @@ class TestCluster:
 
         serve.run(build(config), name=APPLICATION, route_prefix="/")
         try:
-            served = Served(self.url, config.model.served_name or Path(config.model.path).name)
+            served = Served(self.url, config.model.name)
             self._await_ready(served)
             yield served
         finally:
