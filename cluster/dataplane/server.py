@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from cluster.dataplane.connection import ConnectionSettings, FrameConnection
 from cluster.dataplane.frames import (
@@ -31,6 +31,7 @@ from cluster.dataplane.frames import (
     from_gateway,
 )
 from cluster.dataplane.kv_feed import KvFeed
+from cluster.dataplane.legs import LegHandler, RunningLeg
 from cluster.errors import ProtocolViolation
 from kvtransfer import auth
 
@@ -38,42 +39,6 @@ log = logging.getLogger(__name__)
 
 GREETING_BYTES = 4096
 """The longest frame from a gateway that has not proven that it belongs here."""
-
-
-class LegSink(Protocol):
-    """Where a leg's answer goes. What is written after the end or an abort is dropped."""
-
-    def delta(self, delta: Delta) -> None:
-        """New tokens; never blocks, the sink owns `delta`."""
-        ...
-
-    def end(self) -> None:
-        """Every output has its `finish_reason`."""
-        ...
-
-    def fail(self, kind: FailureKind, message: str) -> None:
-        """The leg ended without an answer."""
-        ...
-
-
-class RunningLeg(Protocol):
-    """What a gateway may still say about a leg."""
-
-    def abort(self) -> None:
-        """Not wanted any more. May be called after the end."""
-        ...
-
-    def source_lost(self) -> None:
-        """Its prefill leg failed."""
-        ...
-
-
-class LegHandler(Protocol):
-    """Whoever runs legs."""
-
-    def start(self, generate: Generate, sink: LegSink) -> RunningLeg:
-        """Run a leg in the background; its answer goes to `sink`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 
 from cluster.gateway import sse
-from cluster.gateway.arguments import GatewaySettings, server_arguments
+from cluster.gateway.arguments import server_arguments
 from cluster.gateway.asgi import GatewayApplication
 from cluster.gateway.backend import Backend
 from cluster.gateway.engine_client import ClusterClient
 from cluster.gateway.operations import Exposition, Operations
+from cluster.gateway.settings import GatewaySettings
 from cluster.gateway.trim import trim
 
 _TASKS = ("generate",)

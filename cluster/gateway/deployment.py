@@ -20,6 +20,7 @@ from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
 from cluster.gateway.discovery import Discovery
 from cluster.gateway.metrics import GatewayMetrics
+from cluster.gateway.settings import GatewaySettings
 from cluster.logs import join_serve_logs
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
@@ -47,7 +48,6 @@ class Gateway:
         os.environ.update(ENVIRONMENT)
         # vLLM reads the environment when it is imported.
         from cluster.gateway.app import build_gateway_app
-        from cluster.gateway.arguments import GatewaySettings
 
         config = self._config
         path = await asyncio.to_thread(resolve, config.model.path)

@@ -14,7 +14,7 @@ from typing import cast
 import msgspec
 
 from cluster.dataplane.frames import Delta, FailureKind, Generate
-from cluster.dataplane.server import LegSink
+from cluster.dataplane.legs import LegSink
 from cluster.dataplane.token_ids import unpack_token_ids
 from cluster.engines.engine import Engine, EngineRequest
 from cluster.errors import EngineFailed, InvalidRequest
@@ -37,7 +37,7 @@ class LegServices:
 
 
 class Leg:
-    """One leg, implements `cluster.dataplane.server.RunningLeg`."""
+    """One leg, implements `cluster.dataplane.legs.RunningLeg`."""
 
     def __init__(self, generate: Generate, sink: LegSink, services: LegServices) -> None:
         self._generate = generate

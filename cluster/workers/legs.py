@@ -6,12 +6,12 @@ Each leg is a task of the worker's TaskGroup; an error of one leg stays in that 
 import asyncio
 
 from cluster.dataplane.frames import Generate
-from cluster.dataplane.server import LegSink
+from cluster.dataplane.legs import LegSink
 from cluster.workers.leg import Leg, LegServices
 
 
 class Legs:
-    """Implements `cluster.dataplane.server.LegHandler`."""
+    """Implements `cluster.dataplane.legs.LegHandler`."""
 
     def __init__(self, services: LegServices) -> None:
         self._services = services

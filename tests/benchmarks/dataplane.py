@@ -19,9 +19,10 @@ import msgspec
 
 from cluster.coordinator.workers import GenerationRequest, Leg
 from cluster.dataplane.frames import Delta, Generate, Load, Ping, WorkerInfo
+from cluster.dataplane.legs import LegSink
 from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
-from cluster.dataplane.server import LegSink, ServerSettings, WorkerServer
+from cluster.dataplane.server import ServerSettings, WorkerServer
 from tests.benchmarks.machine import describe
 from tests.benchmarks.spread import spread
 

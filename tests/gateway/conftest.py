@@ -10,7 +10,7 @@ import pytest
 
 import tests.support.quiet_imports  # noqa: F401
 from cluster.gateway.app import build_gateway_app
-from cluster.gateway.arguments import GatewaySettings
+from cluster.gateway.settings import GatewaySettings
 from cluster.models.tiny import ensure_tiny_llama
 from tests.fakes.backend import FakeBackend
 

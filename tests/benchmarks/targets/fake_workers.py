@@ -13,7 +13,8 @@ import msgspec
 import uvloop
 
 from cluster.dataplane.frames import Delta, Generate, Load, Role, WorkerInfo
-from cluster.dataplane.server import LegSink, ServerSettings, WorkerServer
+from cluster.dataplane.legs import LegSink
+from cluster.dataplane.server import ServerSettings, WorkerServer
 from cluster.models.identity import model_digest
 from tests.benchmarks.fake_engine import TOKEN_ID, TOKEN_TEXT, FakeEngine, Run
 from tests.benchmarks.targets.announce import announce

@@ -20,8 +20,8 @@ from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
 from cluster.errors import BatonError
 from cluster.gateway.app import build_gateway_app
-from cluster.gateway.arguments import GatewaySettings
 from cluster.gateway.metrics import GatewayMetrics
+from cluster.gateway.settings import GatewaySettings
 from cluster.models.identity import model_digest
 from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger

@@ -23,9 +23,10 @@ from cluster.dataplane.frames import (
     WorkerInfo,
     from_worker,
 )
+from cluster.dataplane.legs import LegSink
 from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
-from cluster.dataplane.server import LegSink, ServerSettings, WorkerServer
+from cluster.dataplane.server import ServerSettings, WorkerServer
 from kvtransfer import auth
 
 SECRET = b"secret of the tests"

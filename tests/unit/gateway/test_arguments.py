@@ -2,7 +2,8 @@
 
 import pytest
 
-from cluster.gateway.arguments import GatewaySettings, InvalidArgument, server_arguments
+from cluster.gateway.arguments import server_arguments
+from cluster.gateway.settings import GatewaySettings, InvalidArgument
 
 
 def arguments(engine_args=None, **api_args):
