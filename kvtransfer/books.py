@@ -1,0 +1,263 @@
+"""The books of a node's KV store: joins the slot table, the hand-off table and the arena. Nothing here waits.
+
+Every holder (a connection, a pull) is an `Owner`; `release_owner` gives back all it had: slots being written, pins,
+hand-offs it produced.
+
+Invariant (`check`): the pins in the slot table are those of the owners, the hand-offs and the blocks being pushed.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kvtransfer.arena import Arena
+from kvtransfer.errors import RequestRefused
+from kvtransfer.eviction import LeastRecentlyUsed
+from kvtransfer.handoffs import HandoffPlan, HandoffTable, HandoffView
+from kvtransfer.protocol import PinnedBlock
+from kvtransfer.settings import StoreSettings
+from kvtransfer.slots import Owner, Reservation, SlotStatistics, SlotTable
+from kvtransfer.transport import BlockKey
+
+MAX_SLOTS = 1 << 22
+
+
+@dataclass(slots=True)
+class _Holdings:
+    """The pins of one owner, by the request that took them."""
+
+    by_key: dict[BlockKey, list[int]] = field(default_factory=dict)
+    by_handoff: dict[str, list[int]] = field(default_factory=dict)
+
+    def slots(self) -> list[int]:
+        held = [*self.by_key.values(), *self.by_handoff.values()]
+        return [slot for slots in held for slot in slots]
+
+
+@dataclass(slots=True)
+class StoreCounters:
+    """Grow within one epoch."""
+
+    pulled_blocks: int = 0
+    pulled_bytes: int = 0
+    pushed_blocks: int = 0
+    pushed_bytes: int = 0
+    failed_handoffs: int = 0
+    late_handoffs: int = 0
+
+
+class StoreBooks:
+    """All commands of the local protocol, by owner.
+
+    `changed` is told of every hand-off and block that changed, by name, and of the books themselves once there is an
+    arena.
+    """
+
+    def __init__(
+        self, settings: StoreSettings, epoch: str, clock: Callable[[], float], changed: Callable[[Hashable], None]
+    ) -> None:
+        self.epoch = epoch
+        self.arena: Arena | None = None
+        self.counters = StoreCounters()
+        self._arena_bytes = settings.arena_bytes
+        self._clock = clock
+        self._changed = changed
+        self._slots = SlotTable(0, LeastRecentlyUsed())
+        self._handoffs = HandoffTable(settings.max_handoffs, settings.handoff_ttl_s)
+        self._holdings: dict[Owner, _Holdings] = {}
+        self._owners = 0
+        self._pushing = 0
+
+    # Owners
+
+    def open_owner(self) -> Owner:
+        """A new owner, to be given back with `release_owner`."""
+        self._owners += 1
+        self._holdings[self._owners] = _Holdings()
+        return self._owners
+
+    def release_owner(self, owner: Owner) -> None:
+        """The owner is gone."""
+        for key in self._slots.release_owner(owner):
+            self._lost(key)
+        self._apply(self._handoffs.conclude_all(owner, self._slots.is_being_written))
+        self._slots.unpin(self._holdings.pop(owner).slots())
+
+    # Arena and slots
+
+    def attach(self, slot_bytes: int) -> Arena:
+        """The arena; the first call decides its slot size. Raises `RequestRefused` for another size."""
+        if self.arena is None:
+            self.arena = self._create_arena(slot_bytes)
+            self._slots = SlotTable(self.arena.slots, LeastRecentlyUsed())
+            self._changed(self)
+        if self.arena.slot_bytes != slot_bytes:
+            raise RequestRefused(f"slots of this arena have {self.arena.slot_bytes} bytes, not {slot_bytes}")
+        return self.arena
+
+    def reserve(self, owner: Owner, keys: Sequence[BlockKey]) -> Reservation:
+        """Slots for the owner to write."""
+        return self._slots.reserve(keys, owner)
+
+    def commit(self, owner: Owner, keys: Sequence[BlockKey], checksums: Sequence[int]) -> int:
+        """The owner's slots hold whole blocks; how many were its own. Raises `RequestRefused`."""
+        if len(keys) != len(checksums):
+            raise RequestRefused(f"{len(keys)} keys with {len(checksums)} checksums")
+        return sum(self._commit_one(owner, key, value) for key, value in zip(keys, checksums, strict=True))
+
+    def abandon(self, owner: Owner, keys: Sequence[BlockKey]) -> int:
+        """The owner's slots will not be written; how many were its own."""
+        abandoned = [key for key in keys if self._slots.abandon(key, owner)]
+        for key in abandoned:
+            self._lost(key)
+        return len(abandoned)
+
+    def distrust(self, keys: Sequence[BlockKey]) -> int:
+        """Forget corrupt blocks; how many were here."""
+        return sum(self._slots.distrust(key) for key in keys)
+
+    # Pins
+
+    def pin(self, owner: Owner, keys: Sequence[BlockKey]) -> list[PinnedBlock]:
+        """Pin the longest readable prefix for the owner."""
+        held = self._holdings[owner].by_key
+        blocks = []
+        for key in keys:
+            slot = self._slots.pin(key)
+            if slot is None:
+                break
+            held.setdefault(key, []).append(slot)
+            blocks.append(PinnedBlock(slot, self._slots.checksum(slot)))
+        return blocks
+
+    def unpin(self, owner: Owner, keys: Sequence[BlockKey]) -> int:
+        """Drop the owner's oldest pin of each key; how many it had."""
+        held = self._holdings[owner].by_key
+        slots = []
+        for key in keys:
+            if key in held:
+                slots.append(held[key].pop(0))
+                if not held[key]:
+                    del held[key]
+        self._slots.unpin(slots)
+        return len(slots)
+
+    def gather(self, owner: Owner, handoff_id: str, keys: Iterable[BlockKey]) -> list[BlockKey]:
+        """Pin every readable block for the owner, until `release_handoff`; which they were."""
+        present = self._pin_present(keys)
+        self._holdings[owner].by_handoff.setdefault(handoff_id, []).extend(present.values())
+        return list(present)
+
+    def release_handoff(self, owner: Owner, handoff_id: str) -> int:
+        """Drop the pins `gather` took; how many there were. Nobody else will come for the hand-off either, unless
+        somebody waits for it already: not even when it is announced later, as by an engine that was slower than the
+        abort of its leg. Hand-offs that were gathered from another store are not announced here.
+        """
+        slots = self._holdings[owner].by_handoff.pop(handoff_id, None)
+        if slots is None or self._handoffs.find(handoff_id) is not None:
+            self._apply(self._handoffs.collect(handoff_id, self._clock()))
+        self._slots.unpin(slots or ())
+        return len(slots or ())
+
+    # Hand-offs
+
+    def announce(self, owner: Owner, handoff_id: str, keys: Sequence[BlockKey]) -> None:
+        """A producer names its blocks. Raises `RequestRefused`."""
+        held = self._pin_present(dict.fromkeys(keys))
+        try:
+            plan = self._handoffs.announce(handoff_id, owner, keys, held, self._clock())
+        except RequestRefused:
+            self._slots.unpin(held.values())
+            raise
+        self._apply(plan)
+
+    def conclude(self, handoff_id: str) -> None:
+        """The producer commits nothing more. Unknown ids are fine."""
+        self._apply(self._handoffs.conclude(handoff_id, self._slots.is_being_written))
+
+    def expire(self) -> None:
+        """Drop hand-offs past their time; to be called now and then."""
+        self._apply(self._handoffs.expire(self._clock()))
+
+    def join(self, handoff_id: str) -> None:
+        """Somebody waits for a hand-off. Must be answered by `leave`."""
+        self._handoffs.join(handoff_id)
+
+    def leave(self, handoff_id: str) -> None:
+        """Somebody waits no more: the hand-off is collected unless others wait."""
+        self._handoffs.leave(handoff_id)
+        self._apply(self._handoffs.collect(handoff_id, self._clock()))
+
+    def find(self, handoff_id: str) -> HandoffView | None:
+        """The hand-off, when it was announced."""
+        return self._handoffs.find(handoff_id)
+
+    def is_being_written(self, key: BlockKey) -> bool:
+        """Whether somebody is writing the block."""
+        return self._slots.is_being_written(key)
+
+    def count_pulled(self) -> None:
+        """A block came over the network."""
+        self.counters.pulled_blocks += 1
+        self.counters.pulled_bytes += self._slot_bytes
+
+    # Observation
+
+    def slot_statistics(self) -> SlotStatistics:
+        """Slots by state."""
+        return self._slots.statistics()
+
+    @property
+    def open_handoffs(self) -> int:
+        """Hand-offs that are not collected yet."""
+        return self._handoffs.open_count
+
+    def check(self) -> None:
+        """Assert the invariants: for tests."""
+        self._slots.check()
+        self._handoffs.check()
+        held = sum(len(holdings.slots()) for holdings in self._holdings.values())
+        assert self._slots.statistics().pins == held + self._handoffs.pins + self._pushing
+
+    def close(self) -> None:
+        """Give up the arena."""
+        if self.arena is not None:
+            self.arena.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.epoch} {self._slots!r} {self._handoffs!r} owners={len(self._holdings)}>"
+
+    @property
+    def _slot_bytes(self) -> int:
+        return 0 if self.arena is None else self.arena.slot_bytes
+
+    def _create_arena(self, slot_bytes: int) -> Arena:
+        slots = self._arena_bytes // slot_bytes if slot_bytes > 0 else 0
+        if not 0 < slots <= MAX_SLOTS:
+            raise RequestRefused(
+                f"an arena of {self._arena_bytes} bytes cannot be cut into slots of {slot_bytes} bytes: "
+                f"that makes {slots} slots, allowed are 1 to {MAX_SLOTS}"
+            )
+        try:
+            return Arena.create(slots, slot_bytes)
+        except OSError as error:
+            raise RequestRefused(f"no memory for an arena of {slots * slot_bytes} bytes: {error}") from error
+
+    def _commit_one(self, owner: Owner, key: BlockKey, checksum: int) -> bool:
+        if self._slots.commit(key, checksum, owner) is None:
+            return False
+        self._apply(self._handoffs.committed(key, lambda: self._slots.pin(key)))
+        self._changed(key)
+        return True
+
+    def _pin_present(self, keys: Iterable[BlockKey]) -> dict[BlockKey, int]:
+        slots = ((key, self._slots.pin(key)) for key in keys)
+        return {key: slot for key, slot in slots if slot is not None}
+
+    def _lost(self, key: BlockKey) -> None:
+        self._apply(self._handoffs.lost(key))
+        self._changed(key)
+
+    def _apply(self, plan: HandoffPlan) -> None:
+        self._slots.unpin(plan.unpin)
+        for handoff_id in plan.changed:
+            self._changed(handoff_id)
