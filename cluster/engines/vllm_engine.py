@@ -57,7 +57,7 @@ class VllmEngine:
         self._vllm = vllm
         self._feed = feed
         self._names = itertools.count()
-        self._tokens_at_check = 0
+        self._steps_at_check = 0
 
     @classmethod
     async def create(cls, settings: VllmEngineSettings) -> "VllmEngine":
@@ -128,12 +128,12 @@ class VllmEngine:
         )
 
     async def check_health(self) -> None:
-        """Fine when a token came since the last check, else one token is computed, in at most `step_s`."""
+        """Fine when a step was made since the last check, else one token is computed, in at most `step_s`."""
         if self._llm is None or self._llm.errored:
             raise EngineFailed("the engine died")
-        if self._ledger.tokens == self._tokens_at_check:
+        if self._facts.state.steps == self._steps_at_check:
             await self._step()
-        self._tokens_at_check = self._ledger.tokens
+        self._steps_at_check = self._facts.state.steps
 
     async def close(self) -> None:
         self._feed.close()

@@ -21,6 +21,7 @@ class SchedulerState:
     waiting: int = 0
     kv_usage: float = 0.0
     preemptions: int = 0
+    steps: int = 0
     connector: dict[str, float] = field(default_factory=dict)
 
 
@@ -38,6 +39,7 @@ class Observer(StatLoggerBase):  # type: ignore[misc]  # vLLM is untyped here
             self._state.preemptions += iteration_stats.num_preempted_reqs
         if scheduler_stats is None:
             return
+        self._state.steps += 1
         self._state.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
         self._state.kv_usage = scheduler_stats.kv_cache_usage
         if scheduler_stats.kv_connector_stats:

@@ -50,6 +50,7 @@ class Worker:
         self._counters = LegCounters()
         self._blocks = DeviceBlocks(settings.info.block_size_tokens)
         self._healthy = True
+        self._healthy_until = 0.0
         self._task: asyncio.Task[None] | None = None
         self.address = ""
 
@@ -104,18 +105,26 @@ class Worker:
             draining=self._legs.draining,
             leg_counters=self._counters.snapshot(),
             store=self._store.latest if self._store is not None else None,
+            block_bytes=self._store.block_bytes if self._store is not None else 0,
         )
         return build_load(self._engine.statistics(), state)
 
     async def check_health(self) -> None:
-        """Raises `EngineFailed` when the engine cannot step or the worker's own tasks have ended."""
+        """Raises `EngineFailed` when the engine cannot step or the worker's own tasks have ended.
+
+        A good verdict holds for `health_every_s`, whoever asks: a probe costs the engine a step.
+        """
         if self._task is None or self._task.done():
             raise EngineFailed("the worker is not running")
+        now = asyncio.get_running_loop().time()
+        if self._healthy and now < self._healthy_until:
+            return
         try:
             await self._engine.check_health()
         except EngineFailed:
             self._note_health(False)
             raise
+        self._healthy_until = now + self._settings.health_every_s
         self._note_health(True)
 
     async def _watch_health(self) -> None:
