@@ -38,6 +38,9 @@ STORE_GAUGES: Mapping[str, str] = {
 STORE_UP = "store_up"
 """1 while the worker is connected to its node's store, else 0."""
 
+LOADED_BYTES = "loaded_bytes"
+"""What the engine took from its node's store, wherever it had come from. Pulls between nodes are counted apart."""
+
 
 class LegCounters:
     """What has become of this worker's legs; only grows."""
@@ -75,10 +78,12 @@ class WorkerState:
     draining: bool
     leg_counters: Mapping[str, float] = field(default_factory=dict)
     store: StoreStatistics | None = None
+    block_bytes: int = 0  # of a block in the store; 0 before that is known
 
 
 def build_load(engine: EngineStatistics, state: WorkerState) -> Load:
     """The report of this moment."""
+    loaded_blocks = engine.counters.get("loaded_blocks", 0.0)
     return Load(
         running=engine.running,
         waiting=engine.waiting,
@@ -87,7 +92,7 @@ def build_load(engine: EngineStatistics, state: WorkerState) -> Load:
         kv_usage=engine.kv_usage,
         healthy=state.healthy,
         draining=state.draining,
-        counters={**engine.counters, **state.leg_counters},
+        counters={**engine.counters, **state.leg_counters, LOADED_BYTES: loaded_blocks * state.block_bytes},
         gauges=_store_gauges(state.store),
     )
 

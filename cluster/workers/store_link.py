@@ -41,13 +41,15 @@ class StoreSession(HandoffStore, Protocol):
 class StoreLink:
     """`connect` finds (or starts) the node's store and greets it.
 
-    `moved` is told when the store's address changes, `measured` when `latest` does.
+    `moved` is told when the store's address changes, `measured` when `latest` does. `block_bytes` is 0 until an engine
+    has decided it.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[StoreSession]]) -> None:
         self._connect = connect
         self._session: StoreSession | None = None
         self.latest: StoreStatistics | None = None
+        self.block_bytes = 0
         self.moved: Callable[[str], None] = lambda address: None
         self.measured: Callable[[], None] = lambda: None
 
@@ -62,7 +64,7 @@ class StoreLink:
     async def start(self) -> None:
         """Connect for the first time. Raises what `connect` raises."""
         self._session = await self._connect()
-        self.latest = await self._session.statistics()
+        self._measured(await self._session.statistics())
 
     async def run(self) -> None:
         """Watch and reconnect until cancelled."""
@@ -93,6 +95,8 @@ class StoreLink:
 
     def _measured(self, statistics: StoreStatistics | None) -> None:
         before, self.latest = self.latest, statistics
+        if statistics is not None:
+            self.block_bytes = statistics.slot_bytes or self.block_bytes
         if before is None or statistics is None or _without_id(before) != _without_id(statistics):
             self.measured()
 

@@ -32,6 +32,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.requests: dict[str, FakeRequest] = {}
         self.running = 0
+        self.loaded_blocks = 0.0
         self.healthy = True
         self.closed = False
         self.changes: asyncio.Queue[Sequence[BlocksChanged]] = asyncio.Queue()
@@ -58,7 +59,9 @@ class FakeEngine:
             yield await self.changes.get()
 
     def statistics(self) -> EngineStatistics:
-        return EngineStatistics(self.running, 0, 0, 0.0, {"steps": float(len(self.requests))})
+        return EngineStatistics(
+            self.running, 0, 0, 0.0, {"steps": float(len(self.requests)), "loaded_blocks": self.loaded_blocks}
+        )
 
     async def check_health(self) -> None:
         if not self.healthy:

@@ -31,10 +31,12 @@ class Listener:
 
 async def test_a_load_shows_the_engine_the_legs_and_the_store() -> None:
     async with running_worker() as running:
+        running.engine.loaded_blocks = 3.0
         running.open(leg())
         await until(lambda: running.pool.loads()["w1"].running == 1)
         load = running.pool.loads()["w1"]
         assert (load.counters["steps"], load.counters["legs_decode"]) == (1, 1)
+        assert load.counters["loaded_bytes"] == 3 * 64
         assert set(load.gauges) == {"store_up", *STORE_GAUGES}
         assert (load.gauges["store_up"], load.gauges["store_slots_free"]) == (1, 7)
 
