@@ -38,18 +38,28 @@ def elapsed(replica: ReplicaView, now_s: float) -> str:
 
 
 class Lines:
-    """A line whenever a replica's state changes."""
+    """A line whenever a replica's state changes, and when it is gone."""
 
     def __init__(self, known: Sequence[ReplicaView] = ()) -> None:
         self._known = {(one.deployment, one.replica_id): one.state for one in known}
 
     def show(self, view: ApplicationView) -> None:
+        self._show_gone(view)
         for replica in view.replicas:
             key = replica.deployment, replica.replica_id
             if self._known.get(key) != replica.state:
                 self._known[key] = replica.state
                 name = f"{replica.deployment} {replica.replica_id}".strip()
                 print(f"{name}: {replica.state} {elapsed(replica, time.time())}".strip(), flush=True)
+
+    def _show_gone(self, view: ApplicationView) -> None:
+        """Those of a listed deployment that are not listed: Serve's controller lists nothing while it recovers."""
+        deployments = {one.deployment for one in view.replicas}
+        listed = {(one.deployment, one.replica_id) for one in view.replicas}
+        for deployment, replica_id in [key for key in self._known if key not in listed and key[0] in deployments]:
+            del self._known[deployment, replica_id]
+            if replica_id:
+                print(f"{deployment} {replica_id}: gone", flush=True)
 
 
 class _Table:

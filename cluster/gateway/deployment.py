@@ -24,6 +24,7 @@ from cluster.gateway.settings import GatewaySettings
 from cluster.logs import join_serve_logs
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
+from cluster.runtime.serve_log import log_kept
 from configs.schema import BatonConfig, VllmEngineConfig
 from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger
@@ -46,6 +47,10 @@ class Gateway:
     async def __serve_build_asgi_app__(self) -> object:
         """Called by Serve in the replica, once."""
         os.environ.update(ENVIRONMENT)
+        with log_kept():
+            return await self._build()
+
+    async def _build(self) -> object:
         # vLLM reads the environment when it is imported.
         from cluster.gateway.app import build_gateway_app
 

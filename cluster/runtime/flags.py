@@ -5,6 +5,10 @@
 - `SPT_NOENV`: processes that set their title leave their environment readable, where the run's mark is.
 - A token of the run's own guards Ray's ports: Ray listens on the machine's address even where loopback is asked for.
 - HAProxy's socket names are single letters because Ray puts a folder of 56 characters before them.
+- The proxies are looked at every second and given up after three looks: by default an HAProxy that died is missed for
+  half a minute. A slow machine gets more time to start them.
+- Ray tells the driver of every worker process that dies and of every call to Serve's controller that this fails. The
+  board says which replica is gone; the rest is in Ray's logs.
 """
 
 import secrets
@@ -13,21 +17,27 @@ import socket
 from cluster.runtime.folders import make_run_folder
 from cluster.runtime.mark import VARIABLE, RunMark, current
 
+SAID_BY_THE_BOARD = r"A worker died or was killed while executing|Task ServeController\.\w+ failed"
+
 
 def serve_flags(mark: RunMark | None = None) -> dict[str, str]:
     """The variables of the run with this mark, by default the one this process drives. Makes the run's folder."""
     run = mark or current()
     folder = make_run_folder(run)
-    metrics_port, stats_port = free_ports(2)
+    metrics_port, stats_port, fallback_port = free_ports(3)
     return {
         VARIABLE: str(run),
         "SPT_NOENV": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_DEDUP_LOGS_SKIP_REGEX": SAID_BY_THE_BOARD,
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0",
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback_port),
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "30",
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),

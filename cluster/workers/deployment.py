@@ -19,6 +19,7 @@ from cluster.dataplane.frames import Role, WorkerInfo
 from cluster.logs import join_serve_logs
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
+from cluster.runtime.serve_log import log_kept
 from cluster.workers.cores import CoreLease
 from cluster.workers.engine_choice import ChosenEngine, StartedEngine, Surroundings, choose
 from cluster.workers.store_actor import NodeStoreSettings, StoreEndpoint, ensure_store
@@ -46,7 +47,8 @@ class WorkerReplica:
         self._replica_id = serve.get_replica_context().replica_id.unique_id
         self._began = time.monotonic()
         self._lease: CoreLease | None = None
-        self._worker = await self._build()
+        with log_kept():
+            self._worker = await self._build()
         self._address = await self._worker.start()
         self._progress(f"ready at {self._address}")
 

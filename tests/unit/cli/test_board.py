@@ -25,3 +25,11 @@ def test_what_was_known_before_is_not_said_again(capsys: pytest.CaptureFixture[s
 
 def test_elapsed_time_is_in_whole_seconds() -> None:
     assert elapsed(ReplicaView("Gateway", "b", "loading", 1, 100.0), 112.4) == "12 s"
+
+
+def test_a_replica_that_is_not_listed_any_more_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines([one("ready")])
+    lines.show(ApplicationView("starting", ()))
+    assert capsys.readouterr().out == ""
+    lines.show(ApplicationView("starting", [ReplicaView("DecodeWorker", "b2", "loading", 8, None)]))
+    assert capsys.readouterr().out == "DecodeWorker a1: gone\nDecodeWorker b2: loading\n"
