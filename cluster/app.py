@@ -4,9 +4,13 @@
                         │                                     ▼
                         └───────frames──▶ DecodeWorker ×d ◀── the node's KV store
 
-Three deployments, sized separately. Serve places, scales, health-checks and restarts their replicas and carries no
-tokens: each gateway holds one connection to each worker (`cluster.dataplane`). The workers of a node share its KV
-store (`cluster.workers.store_actor`), which a worker starts when there is none. `import_path: cluster.app:build`.
+Three deployments, sized separately. A gateway speaks HTTP, decides who does what, and sends each request to a prefill
+and a decode worker at once (`cluster.gateway`, `cluster.coordinator`). A worker is an engine with a socket
+(`cluster.workers`). Serve places, scales, health-checks and restarts replicas and carries no tokens: each gateway holds
+one connection to each worker (`cluster.dataplane`). The workers of a node share its KV store
+(`cluster.workers.store_actor`), which a worker starts when there is none.
+
+`docs/journey.md` follows one request through all of it. In a Serve file: `import_path: cluster.app:build`.
 """
 
 import math
