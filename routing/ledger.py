@@ -100,12 +100,6 @@ class Ledger:
         """What is reserved on a replica now."""
         return self._totals.get(replica_id, NOTHING)
 
-    def drop(self, replica_id: str) -> None:
-        """The replica is gone and its work with it. Leases on it stay open and are released as usual."""
-        for number, parts in self._parts.items():
-            if replica_id in parts:
-                self._set(number, replica_id, NOTHING)
-
     def statistics(self) -> LedgerStatistics:
         """A snapshot, O(replicas)."""
         return LedgerStatistics(

@@ -68,12 +68,6 @@ class LedgerMachine(RuleBasedStateMachine):
         self.released += 1
         self.ledger.prefill_done(entry.lease)
 
-    @rule(replica=replicas)
-    def drop(self, replica: str) -> None:
-        self.ledger.drop(replica)
-        for entry in self.open:
-            entry.owed.pop(replica, None)
-
     @invariant()
     def agrees_with_the_model(self) -> None:
         self.ledger.check()
