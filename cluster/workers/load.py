@@ -1,6 +1,7 @@
 """What a worker reports about itself: the one place that names its counters and gauges. Pure.
 
-Counters of the engine keep their names (`loaded_blocks`, ...), those of legs begin with `legs_` or `handoffs_`. Gauges
+Counters of the engine keep their names (`loaded_blocks`, ...), those of legs begin with `legs_` or `handoffs_`;
+`kv_events_unplaced` counts cache events that continue a block never heard of, which gateways do not learn of. Gauges
 of the node's store begin with `store_`; every worker of a node reports the same store, so they are gauges even where
 the store counts up, and must not be summed over workers of one node.
 """
@@ -76,7 +77,7 @@ class WorkerState:
     held: int
     healthy: bool
     draining: bool
-    leg_counters: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
     store: StoreStatistics | None = None
     block_bytes: int = 0  # of a block in the store; 0 before that is known
 
@@ -92,7 +93,7 @@ def build_load(engine: EngineStatistics, state: WorkerState) -> Load:
         kv_usage=engine.kv_usage,
         healthy=state.healthy,
         draining=state.draining,
-        counters={**engine.counters, **state.leg_counters, LOADED_BYTES: loaded_blocks * state.block_bytes},
+        counters={**engine.counters, **state.counters, LOADED_BYTES: loaded_blocks * state.block_bytes},
         gauges=_store_gauges(state.store),
     )
 

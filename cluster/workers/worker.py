@@ -103,7 +103,7 @@ class Worker:
             held=self._legs.held,
             healthy=self._healthy,
             draining=self._legs.draining,
-            leg_counters=self._counters.snapshot(),
+            counters={**self._counters.snapshot(), "kv_events_unplaced": self._blocks.unknown_parents},
             store=self._store.latest if self._store is not None else None,
             block_bytes=self._store.block_bytes if self._store is not None else 0,
         )
