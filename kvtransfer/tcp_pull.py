@@ -7,15 +7,16 @@ does not come, breaks the connection: only then may the slot be used for somethi
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from kvtransfer.errors import FramingError, KvTransferError, StoreLost, StoreRefused
 from kvtransfer.frame_socket import FrameSocket
 from kvtransfer.greeting import MAX_GREETING_BYTES, answer, verdict
+from kvtransfer.pull_progress import PullProgress
 from kvtransfer.tasks import TaskSet
-from kvtransfer.tcp_frames import Announced, Block, Cancel, Ended, Pull, Want, encode, from_source
+from kvtransfer.tcp_frames import Announced, Block, Cancel, Pull, Want, encode, from_source
 from kvtransfer.tcp_settings import TcpSettings
 from kvtransfer.transport import BlockKey, BlockSink, HandoffState, PullResult
 
@@ -23,50 +24,19 @@ logger = logging.getLogger(__name__)
 
 
 class _Pull:
-    """One pull's progress. `quiet` is unset while a block arrives for it."""
+    """One pull on this connection. `quiet` is unset while a block arrives for it."""
 
     def __init__(self, sink: BlockSink) -> None:
-        self.sink = sink
+        self.progress = PullProgress(sink)
         self.ended: asyncio.Future[PullResult] = asyncio.get_running_loop().create_future()
         self.quiet = asyncio.Event()
         self.quiet.set()
-        self.keys: Sequence[BlockKey] = ()
-        self.wanted: set[int] = set()
-        self.blocks = 0
-        self.bytes = 0
-        self.dropped = 0
 
-    def announced(self, keys: Sequence[BlockKey]) -> list[int]:
-        """What is missing here, as positions."""
-        missing = set(self.sink.missing(keys))
-        self.keys = keys
-        positions = [position for position, key in enumerate(keys) if key in missing]
-        self.wanted = set(positions)
-        return positions
-
-    def take_key(self, position: int) -> BlockKey:
-        """The wanted key at a position, wanted no more. Raises `FramingError` when it was not."""
-        if position not in self.wanted:
-            raise FramingError(f"a block at position {position} was not asked for")
-        self.wanted.discard(position)
-        return self.keys[position]
-
-    def finish(self, state: HandoffState, reason: str = "") -> PullResult:
+    def finish(self, result: PullResult) -> PullResult:
         """Set the result, unless there is one."""
         if not self.ended.done():
-            self.ended.set_result(PullResult(state, self.blocks, self.bytes, reason))
+            self.ended.set_result(result)
         return self.ended.result()
-
-    def end(self, ended: Ended) -> None:
-        """The source has nothing more for us."""
-        if ended.outcome == "late":
-            self.finish(HandoffState.LATE, ended.reason)
-        elif ended.outcome == "failed" or self.wanted:
-            self.finish(HandoffState.FAILED, ended.reason or f"{len(self.wanted)} blocks never came")
-        elif self.dropped:
-            self.finish(HandoffState.FAILED, f"no room for {self.dropped} blocks")
-        else:
-            self.finish(HandoffState.READY)
 
 
 class PullConnection:
@@ -120,9 +90,9 @@ class PullConnection:
                 await self._send(Pull(number, handoff_id, deadline_s))
                 return await asyncio.shield(pull.ended)
         except TimeoutError:
-            return pull.finish(HandoffState.LATE, f"not complete after {deadline_s} s")
+            return pull.finish(pull.progress.result(HandoffState.LATE, f"not complete after {deadline_s} s"))
         except (OSError, StoreLost) as error:
-            return pull.finish(HandoffState.FAILED, str(error))
+            return pull.finish(pull.progress.result(HandoffState.FAILED, str(error)))
         finally:
             del self._pulls[number]
             await self._quiesce(number, pull)
@@ -151,9 +121,9 @@ class PullConnection:
             if pull is None:
                 continue
             if isinstance(message, Announced):
-                await self._send(Want(message.pull, pull.announced(message.keys)))
+                await self._send(Want(message.pull, pull.progress.announced(message.keys)))
             else:
-                pull.end(message)
+                pull.finish(pull.progress.ended(message))
         raise StoreLost("the peer closed the connection")
 
     async def _receive_block(self, socket: FrameSocket, block: Block) -> None:
@@ -163,10 +133,10 @@ class PullConnection:
         if pull is None:
             await socket.drain(block.payload_bytes)
             return
-        key = pull.take_key(block.position)
-        slot = pull.sink.reserve(key)
+        key = pull.progress.take_key(block.position)
+        slot = pull.progress.sink.reserve(key)
         if slot is None:
-            pull.dropped += 1
+            pull.progress.dropped()
             await socket.drain(block.payload_bytes)
             return
         pull.quiet.clear()
@@ -184,11 +154,10 @@ class PullConnection:
             is_filled = block.pull in self._pulls
         finally:
             if not is_filled:
-                pull.sink.abandon(key)
+                pull.progress.sink.abandon(key)
         if is_filled:
-            pull.sink.commit(key, block.checksum)
-            pull.blocks += 1
-            pull.bytes += block.payload_bytes
+            pull.progress.sink.commit(key, block.checksum)
+            pull.progress.received(block.payload_bytes)
 
     async def _quiesce(self, number: int, pull: _Pull) -> None:
         """Leave the pull so that nothing writes for it any more."""
@@ -225,7 +194,7 @@ class PullConnection:
             logger.warning("%s refused this store: %s", self._address, self._fault)
         reason = str(self._fault) or type(self._fault).__name__
         for pull in self._pulls.values():
-            pull.finish(HandoffState.FAILED, f"{self._address}: {reason}")
+            pull.finish(pull.progress.result(HandoffState.FAILED, f"{self._address}: {reason}"))
 
     def __repr__(self) -> str:
         return f"<PullConnection {self._address} pulls={len(self._pulls)} fault={self._fault}>"

@@ -7,33 +7,13 @@ A cancelled wait keeps nothing.
 import asyncio
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any
 
-from kvtransfer.protocol import HandoffOutcome
 from kvtransfer.pulling import PullSink
 from kvtransfer.slots import Owner
 from kvtransfer.store import Store
 from kvtransfer.transport import HandoffState, PullResult, Transport
-
-OUTCOMES: dict[HandoffState, HandoffOutcome] = {
-    HandoffState.READY: "ready",
-    HandoffState.FAILED: "failed",
-    HandoffState.LATE: "late",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class WaitEnded:
-    """`present_blocks` of `announced_blocks` are pinned for the owner."""
-
-    outcome: HandoffOutcome
-    announced_blocks: int
-    present_blocks: int
-    pulled_blocks: int = 0
-    pulled_bytes: int = 0
-    waited_s: float = 0.0
-    reason: str = ""
+from kvtransfer.wait_ended import WaitEnded, wait_ended
 
 
 class HandoffWaits:
@@ -65,7 +45,7 @@ class HandoffWaits:
             keys = () if view is None else view.keys
             present = store.gather(owner, handoff_id, keys)
             result = PullResult(HandoffState.LATE if late else HandoffState.READY, 0, 0, view.reason if view else "")
-            return _ended(result, view is not None, len(keys), len(present), started)
+            return wait_ended(result, view is not None, len(keys), len(present), _since(started))
         finally:
             store.leave(handoff_id)
 
@@ -79,7 +59,7 @@ class HandoffWaits:
             if late:
                 result = PullResult(HandoffState.LATE, result.received_blocks, result.received_bytes, result.reason)
             is_known = bool(sink.announced) or result.state is HandoffState.READY
-            return _ended(result, is_known, len(sink.announced), len(present), started)
+            return wait_ended(result, is_known, len(sink.announced), len(present), _since(started))
         finally:
             sink.close()
 
@@ -93,14 +73,5 @@ async def _is_late(wait: Coroutine[Any, Any, object], deadline_s: float) -> bool
     return False
 
 
-def _ended(result: PullResult, is_known: bool, announced: int, present: int, started: float) -> WaitEnded:
-    """READY exactly when the hand-off was announced and every block of it is here, however the wait went."""
-    outcome, reason = OUTCOMES[result.state], result.reason
-    if is_known and present == announced:
-        outcome, reason = "ready", ""
-    elif outcome == "ready":
-        outcome, reason = "failed", reason or f"{announced - present} of {announced} blocks are gone"
-    elif outcome == "late":
-        reason = reason or ("not announced in time" if not is_known else "not complete in time")
-    waited_s = time.monotonic() - started
-    return WaitEnded(outcome, announced, present, result.received_blocks, result.received_bytes, waited_s, reason)
+def _since(started: float) -> float:
+    return time.monotonic() - started
