@@ -31,6 +31,7 @@ class VllmEngineSettings:
             "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0",  # events carry whole hashes
             "VLLM_ENGINE_READY_TIMEOUT_S": str(max(1, round(self.start_s))),
             "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_RPC_BASE_PATH": "@baton-vllm",  # its sockets' names are abstract: no files to be left behind
         }
         if self.cores:
             ours["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(str(core) for core in self.cores)
