@@ -92,7 +92,7 @@ class StoreConfig(Frozen):
     bytes: ByteSize = Field(ByteSize(1024**3), description="size of a node's arena in shared memory")
     max_frame_bytes: ByteSize = Field(ByteSize(64 * 1024 * 1024), description="a longer frame closes its connection")
     max_handoffs: int = Field(65_536, gt=0, description="hand-offs remembered at once; more are refused")
-    handoff_ttl_s: PositiveSeconds = Field(300.0, description="a hand-off nobody collected is dropped after this")
+    handoff_ttl_s: PositiveSeconds = Field(120.0, description="a hand-off nobody collected is dropped after this")
     streams: int = Field(2, gt=0, le=16, description="TCP connections a store opens to each peer")
     idle_exit_s: PositiveSeconds = Field(60.0, description="a store that no worker uses ends after this")
 

@@ -170,8 +170,9 @@ class StoreBooks:
             raise
         self._apply(plan)
 
-    def conclude(self, handoff_id: str) -> None:
-        """The producer commits nothing more. Unknown ids are fine."""
+    def conclude(self, owner: Owner, handoff_id: str) -> None:
+        """The producer commits nothing more; a hand-off it never announced fails."""
+        self._apply(self._handoffs.never_announced(handoff_id, owner, self._clock()))
         self._apply(self._handoffs.conclude(handoff_id, self._slots.is_being_written))
 
     def expire(self) -> None:

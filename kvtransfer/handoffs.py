@@ -95,6 +95,19 @@ class HandoffTable:
                 self._settle(handoff_id, HandoffEvent.COMPLETE)
         return HandoffPlan((), wanting)
 
+    def never_announced(self, handoff_id: str, producer: Owner, now: float) -> HandoffPlan:
+        """The producer is done with a hand-off it has not announced: who waits for it, or will, learns it at once."""
+        if handoff_id in self._handoffs:
+            return HandoffPlan()
+        try:
+            self._make_room(handoff_id, ())
+        except RequestRefused:
+            return HandoffPlan()  # nobody can be told early; who waits has a deadline
+        self._unwanted.pop(handoff_id, None)
+        self._handoffs[handoff_id] = _Handoff((), producer, now + self._ttl_s, set())
+        self._produced.setdefault(producer, set()).add(handoff_id)
+        return self._fail(handoff_id, "the producer ended without announcing it")
+
     def conclude(self, handoff_id: str, is_being_written: Callable[[BlockKey], bool]) -> HandoffPlan:
         """The producer commits nothing more: what is missing and nobody is writing will not come."""
         handoff = self._handoffs.get(handoff_id)

@@ -90,7 +90,10 @@ class Announce(msgspec.Struct, frozen=True, tag="announce"):
 
 
 class Conclude(msgspec.Struct, frozen=True, tag="conclude"):
-    """The producer has nothing more to commit for this hand-off: what is missing now will not come. Reply: `Done`."""
+    """The producer has nothing more to commit for this hand-off: what is missing now will not come. Reply: `Done`.
+
+    One that was never announced fails, now and for whoever asks for it later.
+    """
 
     id: int
     handoff_id: str

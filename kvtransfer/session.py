@@ -75,7 +75,7 @@ class StoreSession:
         return Done(request.id, len(request.keys))
 
     def _conclude(self, request: Conclude) -> Reply:
-        self._store.conclude(request.handoff_id)
+        self._store.conclude(self.owner, request.handoff_id)
         return Done(request.id)
 
     def _statistics(self, request: Statistics) -> Reply:

@@ -26,9 +26,9 @@ class WaitEnded:
 
 
 def wait_ended(result: PullResult, is_known: bool, announced: int, present: int, waited_s: float) -> WaitEnded:
-    """READY exactly when the hand-off was announced and every block of it is here, however the wait went."""
+    """READY when every announced block is here, however the wait went; a failed hand-off of no blocks stays failed."""
     outcome, reason = OUTCOMES[result.state], result.reason
-    if is_known and present == announced:
+    if is_known and present == announced and (announced or outcome != "failed"):
         outcome, reason = "ready", ""
     elif outcome == "ready":
         outcome, reason = "failed", reason or f"{announced - present} of {announced} blocks are gone"

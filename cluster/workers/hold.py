@@ -38,6 +38,10 @@ class HandoffStore(Protocol):
         """Stop waiting for the hand-off and drop its pins; nobody else comes for it. Raises like `await_handoff`."""
         ...
 
+    async def conclude(self, handoff_id: str) -> None:
+        """Nothing more comes for the hand-off: one that was not announced fails. Raises like `await_handoff`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

@@ -18,10 +18,10 @@ from cluster.dataplane.legs import LegSink
 from cluster.dataplane.token_ids import unpack_token_ids
 from cluster.engines.engine import Engine, EngineRequest
 from cluster.errors import EngineFailed, InvalidRequest
-from cluster.workers.hold import HandoffStore, Held, Hold, Pins
+from cluster.workers.hold import RELEASE_S, HandoffStore, Held, Hold, Pins
 from cluster.workers.leg_report import Finish, complete, count_outputs, expecting
 from cluster.workers.load import LegCounters
-from kvtransfer.errors import StoreLost
+from kvtransfer.errors import KvTransferError, StoreLost
 
 log = logging.getLogger(__name__)
 
@@ -137,9 +137,19 @@ class Leg:
                 cached_tokens = delta.num_cached_tokens if cached_tokens is None else cached_tokens
                 if finish.note(delta):
                     self._require_store(store_address)
+                    await self._conclude()
                     report = complete(delta.report, None, first_token_s)
                     reason = delta.finish_reason
                     self._sink.delta(Delta(0, [], "", reason, num_cached_tokens=cached_tokens, report=report))
+
+    async def _conclude(self) -> None:
+        """The engine has announced the hand-off by now, unless its own connection to the store is down."""
+        if self._generate.handoff is not None and self._services.store is not None:
+            try:
+                async with asyncio.timeout(RELEASE_S):
+                    await self._services.store.conclude(self._generate.handoff.handoff_id)
+            except (KvTransferError, OSError) as error:
+                raise StoreLost(f"the hand-off could not be concluded: {error}") from error
 
     def _require_store(self, address: str = "") -> str:
         """Where prefill's blocks go, still `address` if given. Raises `StoreLost`: decode would wait in vain."""

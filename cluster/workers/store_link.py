@@ -119,6 +119,11 @@ class StoreLink:
         """See `HandoffStore`."""
         return await self._live().await_handoff(handoff_id, source, deadline_s)
 
+    async def conclude(self, handoff_id: str) -> None:
+        """See `HandoffStore`. Without a connection nobody waits at this store."""
+        if self._session is not None:
+            await self._session.conclude(handoff_id)
+
     async def release(self, handoff_id: str) -> None:
         """See `HandoffStore`. Without a connection there is nothing to release."""
         if self._session is not None:

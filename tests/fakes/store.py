@@ -33,6 +33,7 @@ class FakeStore:
         self.address = address
         self.waits: dict[str, Wait] = {}
         self.released: Counter[str] = Counter()
+        self.concluded: Counter[str] = Counter()
         self.lost = asyncio.Event()
         self._changed = asyncio.Event()
 
@@ -42,6 +43,11 @@ class FakeStore:
         wait = self.waits[handoff_id] = Wait(handoff_id, source, deadline_s, asyncio.get_running_loop().create_future())
         self._changed.set()
         return await wait.ended
+
+    async def conclude(self, handoff_id: str) -> None:
+        if self.lost.is_set():
+            raise StoreLost("closed")
+        self.concluded[handoff_id] += 1
 
     async def release(self, handoff_id: str) -> None:
         self.released[handoff_id] += 1

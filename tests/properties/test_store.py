@@ -132,9 +132,10 @@ class StoreAgainstDict(RuleBasedStateMachine):
         else:
             assert may
 
-    @rule(handoff_id=ids)
-    def conclude(self, handoff_id: str) -> None:
-        self.store.conclude(handoff_id)
+    @precondition(lambda self: self.writing)
+    @rule(data=st.data(), handoff_id=ids)
+    def conclude(self, data: st.DataObject, handoff_id: str) -> None:
+        self.store.conclude(self.owner(data), handoff_id)
         view = self.store.find(handoff_id)
         if view is not None and view.state is HandoffState.PENDING:
             assert any(self.store.is_being_written(key) for key in view.keys)

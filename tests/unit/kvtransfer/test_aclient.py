@@ -95,6 +95,20 @@ async def test_a_producer_that_goes_fails_the_wait_at_once(connect: Connect) -> 
     assert ended.reason == "the producer ended with blocks missing"
 
 
+async def test_a_producer_that_announced_nothing_fails_waits_here_and_from_elsewhere_at_once(
+    make_server: MakeServer, connect: Connect
+) -> None:
+    far = await make_server()
+    producer, neighbour, reader = await connect(far), await connect(far), await connect()
+    waits = [
+        asyncio.create_task(neighbour.await_handoff("h", None, 60.0)),
+        asyncio.create_task(reader.await_handoff("h", far.address, 60.0)),
+    ]
+    await neighbour.statistics()
+    await producer.conclude("h")
+    assert [((await wait).outcome, (await wait).announced_blocks) for wait in waits] == [("failed", 0)] * 2
+
+
 async def test_a_source_that_cannot_be_reached_fails_the_wait(connect: Connect) -> None:
     ended = await (await connect()).await_handoff("h", "loopback://nobody", 60.0)
     assert (ended.outcome, ended.announced_blocks) == ("failed", 0)

@@ -101,3 +101,21 @@ def test_a_settled_hand_off_may_be_announced_again(table: HandoffTable) -> None:
     table.announce("h", PRODUCER, [A], {A: 0}, 0.0)
     assert table.announce("h", PRODUCER, [B], {}, 0.0).unpin == [0]
     assert state(table) is HandoffState.PENDING
+
+
+def test_a_hand_off_that_was_never_announced_fails_for_who_waits_and_who_asks_later(table: HandoffTable) -> None:
+    table.join("h")
+    assert table.never_announced("h", PRODUCER, 0.0).changed == ["h"]
+    view = table.find("h")
+    assert view is not None
+    assert (view.state, view.keys) == (HandoffState.FAILED, ())
+    table.leave("h")
+    table.check()
+
+
+def test_an_announced_hand_off_is_not_touched_by_that(table: HandoffTable) -> None:
+    table.announce("h", PRODUCER, [A], {}, 0.0)
+    assert table.never_announced("h", PRODUCER, 0.0) == HandoffPlan()
+    view = table.find("h")
+    assert view is not None
+    assert view.state is HandoffState.PENDING

@@ -71,7 +71,7 @@ async def test_a_push_ends_early_when_the_producer_fails(store: Store) -> None:
     commit(store, owner, *KEYS[:2])
     push = asyncio.create_task(pushed(store, KEYS))
     await asyncio.sleep(0)
-    store.conclude("h")
+    store.conclude(owner, "h")
     assert await push == KEYS[:2]
 
 
@@ -153,7 +153,7 @@ def test_a_concluded_hand_off_fails_when_the_other_writer_of_its_block_goes(stor
     producer, writer = store.open_owner(), store.open_owner()
     store.reserve(writer, KEYS[:1])
     store.announce(producer, "h", KEYS[:1])
-    store.conclude("h")
+    store.conclude(producer, "h")
     before = store.find("h")
     store.release_owner(writer)
     after = store.find("h")
