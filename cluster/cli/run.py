@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from cluster.cli.board import Board, Lines, board
 from cluster.cli.replicas import ApplicationView, last_line, view
 from cluster.runtime.folders import make_run_folder, runs_folder
-from cluster.runtime.instance import Instance, InstanceUnreachable, deploy, details
+from cluster.runtime.instance import Instance, InstanceLost, InstanceUnreachable, deploy, details
 from cluster.runtime.mark import RunMark
 from cluster.runtime.reaper import Reaper
 from cluster.runtime.record import write_record
@@ -31,7 +31,7 @@ LOOK_EVERY_S = 0.5
 WATCH_EVERY_S = 2.0
 HEALTH_TIMEOUT_S = 5.0
 END_DEADLINE_S = 30.0
-FAILED_END_DEADLINE_S = 3.0  # nothing answers yet, so nothing has to end in order
+FAILED_END_DEADLINE_S = 3.0  # nothing answers yet, or any more, so nothing has to end in order
 UNREACHABLE_S = 60.0
 
 
@@ -70,7 +70,8 @@ def run(plan: Plan) -> int:
     except StopRequested as stop:
         code = 0 if up else stop.exit_code
     except Exception as failure:
-        print(f"\nFailed: {last_line(str(failure))}\n\n{failure}", file=sys.stderr)
+        up = up and not isinstance(failure, InstanceLost)
+        _say_failure(str(failure))
         _keep_logs(plan.mark)
     return _end(plan, reaper, code, END_DEADLINE_S if up else FAILED_END_DEADLINE_S)
 
@@ -121,6 +122,7 @@ def _watch(plan: Plan, seen: ApplicationView) -> None:
 
 
 def _look(plan: Plan, shown: Board) -> ApplicationView:
+    plan.instance.check()
     seen = view(details(), plan.deployment.name)
     shown.show(seen)
     write_record(
@@ -167,6 +169,12 @@ def _quietly(plan: Plan) -> None:
     """
     with contextlib.suppress(Exception), contextlib.redirect_stdout(io.StringIO()):
         plan.instance.end(plan.deployment)
+
+
+def _say_failure(text: str) -> None:
+    """The exception itself first; all of the text where there is more."""
+    short = last_line(text)
+    print(f"\nFailed: {short}", *([] if text.strip() == short else [f"\n{text}"]), sep="\n", file=sys.stderr)
 
 
 def _keep_logs(mark: RunMark) -> None:

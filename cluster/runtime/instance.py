@@ -16,6 +16,7 @@ from cluster.runtime.mark import RunMark
 from configs.load import Deployment
 from configs.schema import BatonConfig
 
+ESSENTIAL = ("gcs_server", "raylet")
 OBJECT_STORE_BYTES = 100 * 2**20
 DETAILS_TIMEOUT_S = 20.0
 
@@ -24,11 +25,19 @@ class InstanceUnreachable(Exception):
     """Ray or Serve's controller is gone or does not answer in time."""
 
 
+class InstanceLost(Exception):
+    """A process of Ray itself has died: nothing brings it back."""
+
+
 class Instance(Protocol):
     """A Ray to deploy on."""
 
     def start(self, deployment: Deployment) -> None:
         """Have Ray and Serve run, and this process connected to them."""
+        ...
+
+    def check(self) -> None:
+        """Raise `InstanceLost` where a Ray that `start` brought cannot go on."""
         ...
 
     def end(self, deployment: Deployment) -> None:
@@ -59,6 +68,14 @@ class PrivateInstance:
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
         serve.start(http_options=deployment.http.model_dump(), proxy_location="HeadOnly")
 
+    def check(self) -> None:
+        import ray._private.worker
+
+        node = ray._private.worker._global_node
+        dead = [kind for kind, _ in node.dead_processes() if kind in ESSENTIAL] if node is not None else []
+        if dead:
+            raise InstanceLost(f"Ray's {' and '.join(dead)} died; nothing can be served without it")
+
     def end(self, deployment: Deployment) -> None:
         import ray
         from ray import serve
@@ -79,6 +96,9 @@ class JoinedInstance:
 
         ray.init(address=self._address, log_to_driver=False, logging_level="error", namespace="baton")
         serve.start(http_options=deployment.http.model_dump())
+
+    def check(self) -> None:
+        """Whether that Ray lives is for others to watch; Serve's silence is noticed anyway."""
 
     def end(self, deployment: Deployment) -> None:
         import ray

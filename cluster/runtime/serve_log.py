@@ -1,7 +1,7 @@
 """Keeps Serve's log file open while something else configures logging.
 
-vLLM calls `logging.config.dictConfig` when it is imported, and that closes every handler of the process. Serve buffers a
-replica's log in a handler that forgets its file when it is closed. A replica without one logs nothing any more and
+vLLM calls `logging.config.dictConfig` when it is imported, and that closes every handler of the process. Serve buffers
+a replica's log in a handler that forgets its file when it is closed. A replica without one logs nothing any more and
 cannot be taken over by a restarted controller, which asks it for the file's name and replaces it when it fails.
 """
 
