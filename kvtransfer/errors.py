@@ -4,6 +4,7 @@ KvTransferError
 ├── StoreLost           the connection is gone; the client object is dead, connect again
 │   └── StoreRefused    the store would not let us in: connecting again as we are is pointless
 ├── RequestRefused      the store would not carry out one request; the connection stays open
+├── NeverAnnounced      a hand-off has no blocks to wait for
 └── FramingError        the peer sent what is not a frame; the connection must be closed
     ├── FrameTooLarge
     └── FrameTruncated
@@ -42,3 +43,7 @@ class FrameTruncated(FramingError):
 
     def __init__(self) -> None:
         super().__init__("connection ended inside a frame")
+
+
+class NeverAnnounced(KvTransferError):
+    """The producer is done and has not said which blocks the hand-off has."""

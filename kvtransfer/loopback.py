@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import cast
 
+from kvtransfer.errors import NeverAnnounced
 from kvtransfer.transport import BlockKey, BlockSink, BlockSource, CommittedBlock, HandoffState, PullResult
 
 
@@ -95,6 +96,8 @@ class _Copy:
             keys = await self._source.announced(self._handoff_id, deadline_s)
         except TimeoutError:
             return self.result(HandoffState.LATE, "not announced in time")
+        except NeverAnnounced as error:
+            return self.result(HandoffState.FAILED, str(error))
         wanted = list(self._sink.missing(keys))
         seen = 0
         blocks = cast(AsyncGenerator[CommittedBlock, None], self._source.committed(self._handoff_id, wanted))

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from kvtransfer.arena import Arena
 from kvtransfer.books import StoreBooks
+from kvtransfer.errors import NeverAnnounced
 from kvtransfer.handoffs import HandoffView
 from kvtransfer.settings import StoreSettings
 from kvtransfer.signals import Signals
-from kvtransfer.transport import BlockKey, CommittedBlock
+from kvtransfer.transport import BlockKey, CommittedBlock, HandoffState
 
 
 class Store(StoreBooks):
@@ -52,6 +53,8 @@ class Store(StoreBooks):
             self.leave(handoff_id)
             raise
         self._handoffs.leave(handoff_id)
+        if view.state is HandoffState.FAILED and not view.keys:
+            raise NeverAnnounced(view.reason)
         return view.keys
 
     async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> AsyncIterator[CommittedBlock]:

@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from kvtransfer.errors import FramingError, StoreRefused
+from kvtransfer.errors import FramingError, NeverAnnounced, StoreRefused
 from kvtransfer.frame_socket import FrameSocket
 from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, refusal
 from kvtransfer.protocol import Welcome
@@ -118,6 +118,8 @@ class PushConnection:
             keys = await self._source.announced(request.handoff_id, request.deadline_s)
         except TimeoutError:
             return Ended(request.pull, "late", "not announced in time")
+        except NeverAnnounced as error:
+            return Ended(request.pull, "failed", str(error))
         positions = await self._wanted(request, keys)
         sent = 0
         async with aclosing(self._committed(request.handoff_id, [keys[p] for p in positions])) as blocks:

@@ -38,7 +38,7 @@ class BlockSource(Protocol):
     async def announced(self, handoff_id: str, deadline_s: float) -> Sequence[BlockKey]:
         """The hand-off's keys in prompt order, as soon as the producer announces them.
 
-        Raises `TimeoutError` after `deadline_s` seconds.
+        Raises `TimeoutError` after `deadline_s` seconds, `NeverAnnounced` when the producer ended without.
         """
         ...
 

@@ -44,7 +44,8 @@ class HandoffWaits:
             view = store.find(handoff_id)
             keys = () if view is None else view.keys
             present = store.gather(owner, handoff_id, keys)
-            result = PullResult(HandoffState.LATE if late else HandoffState.READY, 0, 0, view.reason if view else "")
+            state = HandoffState.LATE if late or view is None else view.state
+            result = PullResult(state, 0, 0, view.reason if view else "")
             return wait_ended(result, view is not None, len(keys), len(present), _since(started))
         finally:
             store.leave(handoff_id)
