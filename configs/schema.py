@@ -110,7 +110,7 @@ class TimeoutConfig(Frozen):
     handoff_s: PositiveSeconds = Field(
         60.0, description="how long decode waits for prefill's blocks before it recomputes"
     )
-    load_s: PositiveSeconds = Field(10.0, description="copying blocks from the store into an engine")
+    load_s: PositiveSeconds = Field(5.0, description="an engine's round trip to its store; later, it goes on without")
     connect_s: PositiveSeconds = Field(5.0, description="opening and greeting a data-plane or store connection")
     ping_s: PositiveSeconds = Field(2.0, description="interval of liveness pings on an idle connection")
     dead_s: PositiveSeconds = Field(10.0, description="a silent connection is given up after this")

@@ -82,6 +82,7 @@ def _vllm(config: BatonConfig, engine: VllmEngineConfig, surroundings: Surroundi
             max_model_len=config.model.max_model_len,
             step_s=config.timeouts.step_s,
             start_s=config.timeouts.start_s,
+            store_timeout_s=config.timeouts.load_s,
         )
     )
 
