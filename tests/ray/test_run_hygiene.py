@@ -15,6 +15,7 @@ from tests.support.serving import CONFIGS
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 SMALL = ("configs/simulated.yaml", "--set", "prefill.replicas=1", "--set", "decode.replicas=1")
+TINY = ("--model", "tiny", "--set", "model.max_model_len=2048")
 LEAVE_S = 15.0
 """What the reaper may take after a driver that was killed."""
 
@@ -130,9 +131,10 @@ def test_a_run_whose_ray_dies_says_so_and_ends(tmp_path: Path, kind: str) -> Non
 
 
 @pytest.mark.engine
+@pytest.mark.timeout(600)
 def test_a_killed_decode_replica_takes_its_engine_along_and_another_answers(tmp_path: Path) -> None:
-    with Driver(tmp_path / "log", "configs/laptop.yaml", "--model", "tiny") as driver:
-        driver.await_up(180.0)
+    with Driver(tmp_path / "log", "configs/laptop.yaml", *TINY) as driver:
+        driver.await_up(400.0)
         engines = {kind: set(driver.pids(kind)) for kind in ("engine_core", "engine_worker")}
         assert [len(found) for found in engines.values()] == [2, 2]
         lines = driver.stream(1500)

@@ -115,7 +115,7 @@ class Driver:
         mapped = {path for path in shared if any(str(path) in _maps(pid) for pid in pids)}
         return Footprint(
             pids=pids,
-            ports=frozenset(c.laddr.port for c in held),
+            ports=frozenset(c.laddr.port for c in held if c.laddr),
             sockets=frozenset(str(c.laddr) for c in psutil.net_connections("unix") if c.pid in pids and c.laddr),
             files=frozenset(mapped | ({folder} if folder.exists() else set())),
         )
@@ -148,7 +148,7 @@ class Driver:
 
 def left_of(seen: Footprint, newer: Footprint | None = None) -> Footprint:
     """What of an earlier footprint still exists. A newer run may use the same ports again."""
-    listening = {c.laddr.port for c in psutil.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    listening = {c.laddr.port for c in psutil.net_connections("inet") if c.laddr and c.status == psutil.CONN_LISTEN}
     return Footprint(
         pids=frozenset(pid for pid in seen.pids if f"{VARIABLE}=" in _read(pid, "environ")),
         ports=(seen.ports & listening) - (newer.ports if newer else frozenset()),
