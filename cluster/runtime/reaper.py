@@ -3,18 +3,25 @@
 A detached process holds the reading end of a pipe whose writing end only the driver has. At end-of-file it ends every
 process with the run's mark, removes the run's folder, and exits. A driver that ends in order waits for that.
 
+Until then it notes which shared memory the run's processes map: an engine that dies before the driver leaves a file
+that nobody maps any more, and that nothing could be told to belong to the run.
+
 Standard library only: the process stays small (`python -S -m cluster.runtime.reaper FD PID:TICKS`).
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from cluster.runtime.mark import RunMark, parse
+from cluster.runtime.processes import marked_processes
 from cluster.runtime.reclaim import clear_run
+from cluster.runtime.shared_memory import mapped_by, remove_unused
 
+LOOK_EVERY_S = 5.0
 CLOSE_DEADLINE_S = 30.0
 DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Blocked before the process exists and inherited, so that no moment is left in which one of them ends it."""
@@ -58,9 +65,16 @@ class Reaper:
 
 def main(read_end: int, mark: RunMark) -> None:
     """Wait for the driver's end, then clear its run."""
-    while os.read(read_end, 1):
-        pass
+    shared: set[Path] = set()
+    while not select.select([read_end], [], [], LOOK_EVERY_S)[0]:
+        shared = {path for path in shared if path.exists()} | _shared_memory(mark)
+    shared |= _shared_memory(mark)
     clear_run(mark)
+    remove_unused(shared)
+
+
+def _shared_memory(mark: RunMark) -> set[Path]:
+    return mapped_by(process.pid for process in marked_processes() if process.mark == mark)
 
 
 if __name__ == "__main__":

@@ -137,6 +137,7 @@ def test_a_killed_decode_replica_takes_its_engine_along_and_another_answers(tmp_
         driver.await_up(400.0)
         engines = {kind: set(driver.pids(kind)) for kind in ("engine_core", "engine_worker")}
         assert [len(found) for found in engines.values()] == [2, 2]
+        shared = driver.footprint().files
         lines = driver.stream(1500)
         next(lines)
         driver.kill("decode")
@@ -151,3 +152,4 @@ def test_a_killed_decode_replica_takes_its_engine_along_and_another_answers(tmp_
         seen = driver.footprint()
         assert driver.end(signal.SIGTERM) == 0
         assert left_of(seen) == Footprint()
+        assert [path for path in shared if path.exists()] == []
