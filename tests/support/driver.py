@@ -106,6 +106,17 @@ class Driver:
         eventually(lambda: start_ticks(pid) != began, 5.0)
         return pid
 
+    def replace_controller(self, deadline_s: float = 30.0) -> None:
+        """Kill Serve's controller and return when the new one says that it has recovered the deployments."""
+        killed = self.kill("controller")
+        logs = run_folder(self.mark) / "r" / "session_latest" / "logs" / "serve"
+
+        def recovered() -> bool:
+            found = [path for path in logs.glob("controller_*.log") if path.stem != f"controller_{killed}"]
+            return bool(found) and "Finished recovering" in max(found, key=lambda p: p.stat().st_mtime).read_text()
+
+        eventually(recovered, deadline_s)
+
     def footprint(self) -> Footprint:
         """Everything of the run that exists now."""
         pids = frozenset(self._marked())
