@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test check clean
+.PHONY: help install serve test check lint clean
 
 help: ## show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -29,13 +29,15 @@ serve: $(READY) ## serve the demo model here: 1 prefill + 1 decode worker on CPU
 test: $(READY) ## run all the tests, those with real engines and Ray included
 	@$(BIN)/python -m pytest
 
-check: $(READY) ## lint, types, import contracts, fast tests, the shape of the code
+check: lint ## lint, types, import contracts, fast tests, the shape of the code
+	@$(BIN)/python -m pytest -q -m "not ray and not engine and not slow"
+	@$(BIN)/python -m tests.architecture.shape
+
+lint: $(READY) ## lint, types, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -q -m "not ray and not engine and not slow"
-	@$(BIN)/python -m tests.architecture.shape
 
 .peers/dynamo/.ready: tests/benchmarks/dynamo.lock
 .peers/conformance/.ready: tests/conformance/clients.lock

@@ -55,7 +55,7 @@ def test_config_check_says_what_is_wrong_and_exits_with_2(tmp_path: Path) -> Non
 def test_config_show_fills_in_defaults_and_hides_the_secret() -> None:
     done = baton("config", "show", "configs/simulated.yaml", "--set", "security.cluster_secret=hunter2")
     assert done.returncode == 0, done.stderr
-    assert "handoff_ttl_s: 300.0\n" in done.stdout
+    assert "handoff_ttl_s: 120.0\n" in done.stdout
     assert "hunter2" not in done.stdout
 
 
