@@ -122,3 +122,27 @@ async def test_eight_at_once_all_answer(served: Served, prompts: list[list[int]]
 
         answers = await asyncio.gather(*(one(ids) for ids in prompts[4:12]))
     assert [len(a["choices"][0]["token_ids"]) for a in answers] == [12] * 8
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "unary"])
+@pytest.mark.parametrize("tokens_first", [False, True], ids=["before the first token", "while decoding"])
+async def test_a_client_that_leaves_frees_both_engines(
+    served: Served, demo_model: str, stream: bool, tokens_first: bool
+) -> None:
+    prompt = prompt_of(demo_model, 600 if not tokens_first else 40, number=200 + stream + 2 * tokens_first)
+    body = {"model": served.model, "prompt": prompt, "max_tokens": 1500, "ignore_eos": True, "stream": stream}
+    generated = served.metric("baton_generated_tokens_total")
+    async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+        request = asyncio.create_task(client.post("/v1/completions", json=body))
+        while not _under_way(served, generated if tokens_first else None):
+            await asyncio.sleep(0.02)  # noqa: ASYNC110  (what is awaited happens in other processes)
+        request.cancel()
+        await asyncio.wait({request})
+    await served.idle()
+
+
+def _under_way(served: Served, generated: float | None) -> bool:
+    """Whether an engine works on the request; with `generated`, whether more tokens than that have come out."""
+    if generated is None:
+        return served.metric("baton_worker_running") > 0
+    return served.metric("baton_generated_tokens_total") > generated + 2

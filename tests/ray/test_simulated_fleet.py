@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -64,17 +63,4 @@ async def test_a_thousand_requests_at_concurrency_64_get_exactly_the_right_token
 
         problems = [p for p in await asyncio.gather(*(wrong(ids) for ids in prompts(REQUESTS))) if p]
     assert problems == []
-    await idle(fleet)
-
-
-async def idle(served: Served, deadline_s: float = 10.0) -> None:
-    """Wait until nothing is in flight, reserved or pinned anywhere; fail after `deadline_s`."""
-    end = asyncio.get_running_loop().time() + deadline_s
-    while busy := _busy(served.metrics()):
-        assert asyncio.get_running_loop().time() < end, busy
-        await asyncio.sleep(0.1)
-
-
-def _busy(metrics: dict[str, float]) -> dict[str, Any]:
-    names = ("baton_legs_in_flight", "baton_worker_running", "baton_worker_waiting", "baton_worker_held")
-    return {name: value for name, value in metrics.items() if name.startswith(names) and value}
+    await fleet.idle()

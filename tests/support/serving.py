@@ -1,5 +1,6 @@
 """A Ray cluster of two nodes on this machine, and Baton deployed on it: what the `ray` tests run against."""
 
+import asyncio
 import json
 import re
 import socket
@@ -17,6 +18,16 @@ import httpx
 import yaml
 
 from configs.schema import BatonConfig
+
+BUSY = (
+    "baton_legs_in_flight",
+    "baton_worker_running",
+    "baton_worker_waiting",
+    "baton_worker_held",
+    "baton_worker_kv_usage",
+    "baton_store_pins",
+)
+"""Metrics that are zero when nothing is going on."""
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -50,6 +61,13 @@ class Served:
     def metric(self, prefix: str, *labels: str) -> float:
         """The sum of all samples whose name starts with `prefix` and whose labels contain each of `labels`."""
         return sum(v for k, v in self.metrics().items() if k.startswith(prefix) and all(one in k for one in labels))
+
+    async def idle(self, deadline_s: float = 10.0) -> None:
+        """Wait until nothing is in flight, held on a device or pinned in a store; fail after `deadline_s`."""
+        end = time.monotonic() + deadline_s
+        while busy := {name: value for name, value in self.metrics().items() if name.startswith(BUSY) and value}:
+            assert time.monotonic() < end, busy
+            await asyncio.sleep(0.05)
 
 
 def free_port() -> int:
