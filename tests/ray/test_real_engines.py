@@ -134,8 +134,8 @@ async def test_a_client_that_leaves_frees_both_engines(
     generated = served.metric("baton_generated_tokens_total")
     async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
         request = asyncio.create_task(client.post("/v1/completions", json=body))
-        while not _under_way(served, generated if tokens_first else None):
-            await asyncio.sleep(0.02)  # noqa: ASYNC110  (what is awaited happens in other processes)
+        while not _under_way(served, generated if tokens_first else None):  # noqa: ASYNC110  (other processes)
+            await asyncio.sleep(0.02)
         request.cancel()
         await asyncio.wait({request})
     await served.idle()
