@@ -21,10 +21,9 @@ from cluster.dataplane.pool import WorkerPool
 from cluster.gateway.discovery import Discovery
 from cluster.gateway.metrics import GatewayMetrics
 from cluster.gateway.settings import GatewaySettings
-from cluster.logs import join_serve_logs
+from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
-from cluster.runtime.serve_log import log_kept
 from configs.schema import BatonConfig, VllmEngineConfig
 from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger

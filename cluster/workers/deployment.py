@@ -16,10 +16,9 @@ from ray import serve
 
 from cluster.dataplane.connection import ConnectionSettings
 from cluster.dataplane.frames import Role, WorkerInfo
-from cluster.logs import join_serve_logs
+from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
-from cluster.runtime.serve_log import log_kept
 from cluster.workers.cores import CoreLease
 from cluster.workers.engine_choice import ChosenEngine, StartedEngine, Surroundings, choose
 from cluster.workers.store_actor import NodeStoreSettings, StoreEndpoint, ensure_store

@@ -5,13 +5,13 @@ import logging.config
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
-from cluster.runtime.serve_log import LOGGER, log_kept
+from cluster.logs import SERVE_LOGGER, log_kept
 
 
 def test_what_is_logged_after_logging_was_configured_anew_reaches_the_file(tmp_path: Path) -> None:
     path = tmp_path / "replica.log"
     buffer = MemoryHandler(1, target=logging.FileHandler(path))
-    logger = logging.getLogger(LOGGER)
+    logger = logging.getLogger(SERVE_LOGGER)
     logger.addHandler(buffer)
     try:
         logger.warning("before")
