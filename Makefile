@@ -27,7 +27,8 @@ serve: $(READY) ## serve the demo model here: 1 prefill + 1 decode worker on CPU
 	@$(BIN)/baton serve $(CONFIG)
 
 test: $(READY) ## run all the tests, those with real engines and Ray included
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -m "not ray"
+	@$(BIN)/python -m pytest -m ray
 
 check: lint ## lint, types, import contracts, fast tests, the shape of the code
 	@$(BIN)/python -m pytest -q -m "not ray and not engine and not slow"

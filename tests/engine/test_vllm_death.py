@@ -14,8 +14,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore"), pytest.m
 
 
 async def test_a_dead_engine_core_fails_streams_and_health() -> None:
+    before = set(psutil.Process().children(recursive=True))
     engine = await VllmEngine.create(tiny_settings("no-such-store", b"", 1))
-    children = psutil.Process().children(recursive=True)
+    children = set(psutil.Process().children(recursive=True)) - before
     ours = [child for child in children if child.name().startswith("VLLM::")]
     core = next(child for child in ours if "EngineCore" in child.name())
     deltas = engine.generate(EngineRequest("cut", new_prompt(40), sampling(max_tokens=1500)))
