@@ -15,6 +15,7 @@ from cluster.models.tiny import ensure_tiny_llama
 from tests.fakes.backend import FakeBackend
 
 MAX_BODY_BYTES = 256 * 1024
+BODY_S = 0.3
 
 
 def pytest_collection_modifyitems(items):
@@ -61,6 +62,7 @@ def build(model_folder: Path, backend, max_model_len: int = 512, **api_args):
         model_path=str(model_folder),
         served_name="tiny",
         max_body_bytes=MAX_BODY_BYTES,
+        body_s=BODY_S,
         max_model_len=max_model_len,
         api_args=api_args,
     )

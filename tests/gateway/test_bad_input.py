@@ -1,10 +1,12 @@
 """Bad input is the client's fault: 4xx, an error body of the API, no traceback, nothing in flight."""
 
+import asyncio
 import json
 
 import pytest
 
-from tests.gateway.conftest import MAX_BODY_BYTES
+from tests.fakes.backend import Script
+from tests.gateway.conftest import BODY_S, MAX_BODY_BYTES
 from tests.gateway.requests import CHAT, COMPLETIONS, MESSAGES, RESPONSES, chat, completion, is_openai_error, message
 
 JSON = {"content-type": "application/json"}
@@ -72,6 +74,8 @@ IMPOSSIBLE = {
     "a bad grammar": (CHAT, chat(structured_outputs={"grammar": "root ::= ("})),
     "a bad schema": (CHAT, chat(structured_outputs={"json": {"type": "nonsense"}})),
     "two constraints": (CHAT, chat(structured_outputs={"regex": "a", "choice": ["b"]})),
+    "constraints that are no object": (CHAT, chat(structured_outputs="x")),
+    "constraints in a list": (COMPLETIONS, completion(structured_outputs=[1])),
     "an empty cache salt": (CHAT, chat(cache_salt="")),
     "tools without a parser": (CHAT, chat(tools=[{"type": "function", "function": {"name": "f"}}], tool_choice="auto")),
     "tokens that are no tokens": ("/detokenize", {"model": "tiny", "tokens": ["x"]}),
@@ -134,6 +138,42 @@ async def test_a_body_that_grows_too_long_is_cut_off(client):
     got = await client.post(CHAT, content=endless(), headers=JSON)
     assert got.status_code == 413
     assert is_openai_error(got.json(), 413)
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+async def test_a_body_that_does_not_come_to_its_end_is_given_up(client, backend, path):
+    async def stalled():
+        yield b'{"model": '
+        await asyncio.Event().wait()
+
+    got = await client.post(path, content=stalled(), headers=JSON)
+    assert got.status_code == 408
+    assert got.headers["connection"] == "close"
+    assert got.json()["error"]["message"] == "the request body did not arrive in time"
+    assert backend.requests == []
+
+
+async def test_an_answer_may_take_longer_than_a_body(client, backend):
+    gate = asyncio.Event()
+    backend.script = lambda request: Script(gate=gate)
+    asyncio.get_running_loop().call_later(2 * BODY_S, gate.set)
+    got = await client.post(CHAT, json=chat())
+    assert got.status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_error_does_not_repeat_a_long_request(client, stream):
+    got = await client.post(CHAT, json=chat(logit_bias={"x" * 100_000: 1}, stream=stream))
+    assert got.status_code == 400
+    assert is_openai_error(got.json(), 400)
+    assert len(got.content) < 5_000
+
+
+async def test_counting_tokens_has_anthropics_error_body(client):
+    got = await client.post("/v1/messages/count_tokens", json={**message(), "model": "other"})
+    assert got.status_code == 404
+    assert got.json()["type"] == "error"
+    assert got.json()["error"]["type"] == "not_found_error"
 
 
 async def test_bad_messages_get_anthropics_error_body(client):

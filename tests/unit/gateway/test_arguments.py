@@ -12,6 +12,7 @@ def arguments(engine_args=None, **api_args):
             model_path="/models/m",
             served_name="name",
             max_body_bytes=1,
+            body_s=1.0,
             max_model_len=77,
             api_args=api_args,
             engine_args=engine_args or {},
