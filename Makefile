@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve test retest check lint clean
+.PHONY: help install serve test check lint clean
 
 help: ## show this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -30,10 +30,6 @@ test: $(READY) ## run all the tests, those with real engines and Ray included
 	@status=0; for tests in "not ray" ray; do $(BIN)/python -m pytest -m "$$tests" || status=1; done; exit $$status
 
 # Ray reads its environment once in a process, so its tests have one of their own.
-
-retest: $(READY) ## run those tests again that failed last
-	@$(BIN)/python -m pytest -m "not ray" --last-failed --last-failed-no-failures none || test $$? = 5
-	@$(BIN)/python -m pytest -m ray --last-failed --last-failed-no-failures none || test $$? = 5
 
 check: lint ## lint, types, import contracts, fast tests, the shape of the code
 	@$(BIN)/python -m pytest -q -m "not ray and not engine and not slow"
