@@ -36,7 +36,7 @@ _EXACT = {
     "/v1/completions": Route(_CREATE, Shape.COMPLETION),
     "/v1/responses": Route(_CREATE, Shape.RESPONSE),
     "/v1/messages": Route(_CREATE, Shape.MESSAGE),
-    "/v1/messages/count_tokens": Route(_CREATE),
+    "/v1/messages/count_tokens": Route(_CREATE, Shape.MESSAGE),
     "/tokenize": Route(_CREATE),
     "/detokenize": Route(_CREATE),
     "/v1/models": Route(_READ),
