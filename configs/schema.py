@@ -107,6 +107,7 @@ class TimeoutConfig(Frozen):
     """Every wait has one. Seconds."""
 
     request_s: PositiveSeconds = Field(600.0, description="a request that takes longer fails with 504")
+    body_s: PositiveSeconds = Field(60.0, description="a request whose body is not there by then fails with 408")
     handoff_s: PositiveSeconds = Field(
         60.0, description="how long decode waits for prefill's blocks before it recomputes"
     )

@@ -12,6 +12,7 @@ from cluster.gateway.engine_client import ClusterClient
 from cluster.gateway.operations import Exposition, Operations
 from cluster.gateway.settings import GatewaySettings
 from cluster.gateway.trim import trim
+from cluster.gateway.validation import blame_the_client
 
 _TASKS = ("generate",)
 
@@ -30,4 +31,5 @@ async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics
     app.state.server = None  # vLLM's error handlers stop a server whose engine has died; ours is a fleet
     sse.install(app.state)
     trim(app)
-    return GatewayApplication(app, Operations(backend, metrics), settings.max_body_bytes)
+    blame_the_client(app)
+    return GatewayApplication(app, Operations(backend, metrics), settings.max_body_bytes, settings.body_s)

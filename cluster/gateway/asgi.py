@@ -1,8 +1,8 @@
 """The outermost ASGI application of a gateway: what reaches vLLM's app, and what comes back.
 
-In: only open routes and methods, a body no longer than allowed, no headers by which a client would choose its own
-priority or replica. Back: `cluster.gateway.reply`. However a request ends, everything it opened is closed; Serve
-cancels this coroutine when a client goes away and nothing else.
+In: only open routes and methods, a body no longer than allowed and in time, no headers by which a client would choose
+its own priority or replica. Back: `cluster.gateway.reply`. However a request ends, everything it opened is closed;
+Serve cancels this coroutine when a client goes away and nothing else.
 """
 
 import logging
@@ -10,10 +10,10 @@ from http import HTTPStatus
 from typing import Any
 
 from cluster.gateway.asgi_types import Application, Headers, Receive, Scope, Send
-from cluster.gateway.body import BodyTooLarge, BoundedBody, declared_bytes
+from cluster.gateway.body import TOO_LARGE, BodyRefused, BoundedBody, declared_bytes
 from cluster.gateway.failures import Failure
 from cluster.gateway.operations import Operations
-from cluster.gateway.reply import Reply, too_large
+from cluster.gateway.reply import Reply
 from cluster.gateway.routes import Route, Shape, find
 from cluster.gateway.scope import RequestScope, current_scope
 
@@ -25,10 +25,11 @@ _NORMAL_CLOSURE = 1000
 class GatewayApplication:
     """vLLM's app, guarded. `routes` is what Serve asks for to label its metrics."""
 
-    def __init__(self, app: Any, operations: Operations, max_body_bytes: int) -> None:
+    def __init__(self, app: Any, operations: Operations, max_body_bytes: int, body_s: float) -> None:
         self._app: Application = app
         self._operations = operations
         self._max_body_bytes = max_body_bytes
+        self._body_s = body_s
         self.routes = app.routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,7 +44,7 @@ class GatewayApplication:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         route = find(path)
         request = RequestScope()
-        body = BoundedBody(receive, self._max_body_bytes)
+        body = BoundedBody(receive, self._max_body_bytes, self._body_s)
         reply = Reply(send, request, body, route.shape if route else Shape.OTHER)
         refusal = self._refusal(route, scope)
         if refusal is not None:
@@ -62,7 +63,7 @@ class GatewayApplication:
             return Failure(HTTPStatus.METHOD_NOT_ALLOWED, f"{scope['method']} is not allowed here")
         declared = declared_bytes(scope["headers"])
         if declared is not None and declared > self._max_body_bytes:
-            return too_large()
+            return TOO_LARGE
         return None
 
     async def _serve(self, scope: Scope, body: BoundedBody, reply: Reply, request: RequestScope) -> None:
@@ -70,9 +71,9 @@ class GatewayApplication:
         token = current_scope.set(request)
         try:
             await self._app(scope, body, reply)
-        except BodyTooLarge:
-            if not reply.started:
-                await reply.fail(too_large())
+        except BodyRefused:
+            if not reply.started and body.refusal is not None:
+                await reply.fail(body.refusal)
         except Exception as error:
             # A failure that is already known broke vLLM's own reporting of it.
             _log.log(logging.INFO if request.failure else logging.ERROR, "%s failed", scope["path"], exc_info=error)

@@ -17,6 +17,7 @@ _OPENAI_TYPES = {
     400: "BadRequestError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
+    408: "RequestTimeoutError",
     413: "RequestTooLargeError",
     429: "RateLimitError",
     503: "ServiceUnavailableError",
@@ -27,6 +28,7 @@ _ANTHROPIC_TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "timeout_error",
     413: "request_too_large",
     422: "invalid_request_error",
     429: "rate_limit_error",
@@ -35,6 +37,7 @@ _ANTHROPIC_TYPES = {
 }
 _RETRYABLE = (429, 503)
 _DEFAULT_RETRY_AFTER_S = 1.0
+MAX_MESSAGE_CHARS = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,23 @@ class Failure:
         """The failure as the last event of a stream, `number` events having gone before."""
         if shape is Shape.RESPONSE:
             code = self.kind or _OPENAI_TYPES.get(self.status, "InternalServerError")
-            error = {"type": "error", "sequence_number": number, "code": code, "message": self.message, "param": None}
+            error = {
+                "type": "error",
+                "sequence_number": number,
+                "code": code,
+                "message": _short(self.message),
+                "param": None,
+            }
             return b"event: error\ndata: " + json.dumps(error).encode() + b"\n\n"
         name = b"event: error\n" if shape is Shape.MESSAGE else b""
         return name + b"data: " + self.body(shape) + b"\n\n"
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers of a JSON answer with this body, apart from its length."""
-        return [(b"content-type", b"application/json"), *retry_after(self.status, self.retry_after_s)]
+        headers = [(b"content-type", b"application/json"), *retry_after(self.status, self.retry_after_s)]
+        if self.status == HTTPStatus.REQUEST_TIMEOUT:
+            headers.append((b"connection", b"close"))  # what still comes of the request is no new one
+        return headers
 
 
 def error_body(body: bytes, status: int, shape: Shape) -> bytes:
@@ -85,10 +97,16 @@ def error_body(body: bytes, status: int, shape: Shape) -> bytes:
 
 
 def _body(error: dict[str, Any], status: int, shape: Shape) -> bytes:
+    message = _short(str(error["message"]))
     if shape is not Shape.MESSAGE:
-        return json.dumps({"error": error}).encode()
+        return json.dumps({"error": {**error, "message": message}}).encode()
     kind = _ANTHROPIC_TYPES.get(status, "api_error")
-    return json.dumps({"type": "error", "error": {"type": kind, "message": error["message"]}}).encode()
+    return json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
+
+
+def _short(message: str) -> str:
+    """Without the end of a long one: vLLM repeats the value it complains of, whatever its length."""
+    return message if len(message) <= MAX_MESSAGE_CHARS else message[:MAX_MESSAGE_CHARS] + "..."
 
 
 def retry_after(status: int, seconds: float | None) -> list[tuple[bytes, bytes]]:

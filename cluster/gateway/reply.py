@@ -60,8 +60,8 @@ class Reply:
 
     async def _begin(self, start: Message, first: Message) -> None:
         more = first.get("more_body", False)
-        if self._body.exceeded:
-            await self.fail(too_large())
+        if self._body.refusal is not None:
+            await self.fail(self._body.refusal)
         elif not self._streaming:
             await self._whole(start, first) if not more else await self._go(start, first)
         elif self._request.failure is not None and not self._request.answering:
@@ -109,11 +109,6 @@ class Reply:
         if failure is not None and self._shape is Shape.MESSAGE and events.startswith(b"event: error"):
             return failure.event(self._shape, self._events)
         return events
-
-
-def too_large() -> Failure:
-    """The body is longer than `gateway.max_body_bytes`."""
-    return Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request body is too large")
 
 
 def _header(headers: Headers, name: bytes) -> bytes:

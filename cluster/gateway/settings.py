@@ -63,7 +63,7 @@ class GatewaySettings:
     model_path: str
     served_name: str
     max_body_bytes: int
-    body_s: float
+    body_s: float = 60.0  # until a body has arrived whole
     max_model_len: int | None = None
     api_args: Mapping[str, Any] = field(default_factory=dict)
     engine_args: Mapping[str, Any] = field(default_factory=dict)
