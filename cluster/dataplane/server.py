@@ -196,7 +196,7 @@ class GatewayConnection:
             raise ProtocolViolation("a second greeting")
         reason = self._refusal(hello)
         if reason is not None:
-            log.warning("refusing gateway %s at %s: %s", hello.gateway, self.connection.peer, reason)
+            log.warning("refusing gateway %r at %s: %s", hello.gateway, self.connection.peer, reason)
             self.connection.send(Refused(reason))
             self.connection.close(f"refused: {reason}")
             return

@@ -80,6 +80,16 @@ async def test_whoever_does_not_belong_is_refused_with_a_logged_reason(greeting,
         assert any(reason in record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
 
 
+async def test_a_stranger_writes_no_line_of_its_own_into_the_log(caplog) -> None:
+    async with running_worker() as worker:
+        gateway = await RawGateway.connect(worker.address)
+        gateway.send(Hello(PROTOCOL_VERSION, "a\nERROR all is lost\x1b[31m", "model 1", b"guessed"))
+        await gateway.gone()
+        said = [record.getMessage() for record in caplog.records if "refusing" in record.getMessage()]
+        assert len(said) == 1
+        assert said[0].isprintable()
+
+
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [
