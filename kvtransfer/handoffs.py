@@ -103,7 +103,7 @@ class HandoffTable:
             self._make_room(handoff_id, ())
         except RequestRefused:
             return HandoffPlan()  # nobody can be told early; who waits has a deadline
-        self._unwanted.pop(handoff_id, None)
+        self._unwanted[handoff_id] = now + self._ttl_s  # should it be announced after all, nobody comes for it
         self._handoffs[handoff_id] = _Handoff((), producer, now + self._ttl_s, set())
         self._produced.setdefault(producer, set()).add(handoff_id)
         return self._fail(handoff_id, "the producer ended without announcing it")

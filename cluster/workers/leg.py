@@ -25,6 +25,9 @@ from kvtransfer.errors import KvTransferError, StoreLost
 
 log = logging.getLogger(__name__)
 
+CONCLUDE_AFTER_S = 1.0
+"""How long an engine may take, once a prefill leg is answered, to tell the store what it has to tell."""
+
 
 @dataclass(frozen=True, slots=True)
 class LegServices:
@@ -137,19 +140,16 @@ class Leg:
                 cached_tokens = delta.num_cached_tokens if cached_tokens is None else cached_tokens
                 if finish.note(delta):
                     self._require_store(store_address)
-                    await self._conclude()
+                    self._conclude_later()
                     report = complete(delta.report, None, first_token_s)
                     reason = delta.finish_reason
                     self._sink.delta(Delta(0, [], "", reason, num_cached_tokens=cached_tokens, report=report))
 
-    async def _conclude(self) -> None:
-        """The engine has announced the hand-off by now, unless its own connection to the store is down."""
+    def _conclude_later(self) -> None:
+        """The engine announces and concludes by itself; should its connection to the store be down, nobody would."""
         if self._generate.handoff is not None and self._services.store is not None:
-            try:
-                async with asyncio.timeout(RELEASE_S):
-                    await self._services.store.conclude(self._generate.handoff.handoff_id)
-            except (KvTransferError, OSError) as error:
-                raise StoreLost(f"the hand-off could not be concluded: {error}") from error
+            work = _conclude(self._services.store, self._generate.handoff.handoff_id)
+            self._services.tasks.create_task(work, name=f"conclusion of {self._generate.request_id}")
 
     def _require_store(self, address: str = "") -> str:
         """Where prefill's blocks go, still `address` if given. Raises `StoreLost`: decode would wait in vain."""
@@ -192,3 +192,12 @@ def _pins(generate: Generate, services: LegServices) -> Pins | None:
     if generate.handoff is None or services.store is None:
         return None
     return Pins(generate.handoff.handoff_id, services.store, services.tasks)
+
+
+async def _conclude(store: HandoffStore, handoff_id: str) -> None:
+    await asyncio.sleep(CONCLUDE_AFTER_S)
+    try:
+        async with asyncio.timeout(RELEASE_S):
+            await store.conclude(handoff_id)
+    except (KvTransferError, OSError) as error:
+        log.warning("hand-off %s: could not be concluded: %s", handoff_id, error)

@@ -64,3 +64,19 @@ async def test_a_thousand_requests_at_concurrency_64_get_exactly_the_right_token
         problems = [p for p in await asyncio.gather(*(wrong(ids) for ids in prompts(REQUESTS))) if p]
     assert problems == []
     await fleet.idle()
+
+
+async def test_a_client_that_leaves_is_noticed_also_when_its_body_came_after_its_headers(fleet: Served) -> None:
+    body = b'{"model": "tiny", "prompt": "once", "max_tokens": 2000, "ignore_eos": true}'
+    address = httpx.URL(fleet.url)
+    _, writer = await asyncio.open_connection(address.host, address.port)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    writer.write(head.encode() + b"\r\n\r\n")
+    await writer.drain()
+    await asyncio.sleep(0.2)  # the body must be a segment of its own
+    writer.write(body)
+    while not fleet.metric("baton_worker_running"):  # noqa: ASYNC110  (it runs in other processes)
+        await asyncio.sleep(0.02)
+    writer.close()
+    await writer.wait_closed()
+    await fleet.idle(5.0)

@@ -113,6 +113,13 @@ def test_a_hand_off_that_was_never_announced_fails_for_who_waits_and_who_asks_la
     table.check()
 
 
+def test_a_hand_off_announced_after_that_pins_nothing(table: HandoffTable) -> None:
+    table.never_announced("h", PRODUCER, 0.0)
+    assert table.announce("h", PRODUCER, [A], {A: 7}, 0.0).unpin == [7]
+    assert table.pins == 0
+    table.check()
+
+
 def test_an_announced_hand_off_is_not_touched_by_that(table: HandoffTable) -> None:
     table.announce("h", PRODUCER, [A], {}, 0.0)
     assert table.never_announced("h", PRODUCER, 0.0) == HandoffPlan()
