@@ -6,8 +6,9 @@ it finds it or starts it with `ensure_store`.
 """
 
 import asyncio
+import hashlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -52,8 +53,13 @@ class NodeStoreSettings:
 
     @property
     def name(self) -> str:
-        """Of the actor, and of its socket."""
-        return f"baton-store-{self.fingerprint[:12]}-{self.node_id[:12]}"
+        """Of the actor, and of its socket.
+
+        Workers with another secret or other store settings get another store: the old one lets nobody in whom it does
+        not know, and leaves by itself when its workers have gone.
+        """
+        kind = hashlib.sha256(repr(replace(self, node_id="", host="")).encode() + self.secret).hexdigest()
+        return f"baton-store-{self.fingerprint[:12]}-{self.node_id[:12]}-{kind[:8]}"
 
 
 class NodeStore:

@@ -21,7 +21,7 @@ KINDS = {
     "gcs_server": "/gcs_server ",
     "raylet": "/raylet ",
     "controller": "ray::ServeController",
-    "haproxy": "/haproxy -db",
+    "haproxy": "/haproxy -dS -db",
     "haproxy_manager": "ray::HAProxyManager",
     "proxy_actor": "ray::ProxyActor",
     "gateway": "ray::ServeReplica:baton:Gateway",
