@@ -166,7 +166,7 @@ def stores_on(node_id: str) -> list[str]:
     import ray
 
     actors = ray.util.list_named_actors(all_namespaces=True)
-    return [actor["name"] for actor in actors if actor["name"].endswith(node_id[:12])]
+    return [actor["name"] for actor in actors if node_id[:12] in actor["name"]]
 
 
 def kill_store(node_id: str) -> None:
