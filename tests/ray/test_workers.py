@@ -166,7 +166,8 @@ def stores_on(node_id: str) -> list[str]:
     import ray
 
     actors = ray.util.list_named_actors(all_namespaces=True)
-    return [actor["name"] for actor in actors if node_id[:12] in actor["name"]]
+    names = [actor["name"] for actor in actors if actor["namespace"] == "baton"]
+    return [name for name in names if node_id[:12] in name]
 
 
 def kill_store(node_id: str) -> None:
