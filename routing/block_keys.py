@@ -37,3 +37,31 @@ def extend(parent: int, token_ids: Sequence[int], block_size: int) -> list[int]:
         parent = xxhash.xxh3_64_intdigest(view[start : start + block_bytes], parent)
         keys.append(parent)
     return keys
+
+
+class PromptKeys:
+    """The keys of one prompt's whole blocks, computed once for each block size that is asked for."""
+
+    __slots__ = ("_by_block_size", "_root", "_token_ids")
+
+    def __init__(self, token_ids: Sequence[int], salt: str | None = None, lora: str | None = None) -> None:
+        self._token_ids = token_ids
+        self._root = root(salt, lora)
+        self._by_block_size: dict[int, Sequence[int]] = {}
+
+    @classmethod
+    def given(cls, block_size: int, keys: Sequence[int]) -> "PromptKeys":
+        """Keys that are known already, at one block size; at any other there are none."""
+        made = cls(())
+        made._by_block_size[block_size] = keys
+        return made
+
+    def at(self, block_size: int) -> Sequence[int]:
+        """The keys for blocks of `block_size` tokens, in prompt order."""
+        keys = self._by_block_size.get(block_size)
+        if keys is None:
+            keys = self._by_block_size[block_size] = extend(self._root, self._token_ids, block_size)
+        return keys
+
+
+NO_KEYS = PromptKeys(())

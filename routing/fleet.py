@@ -14,18 +14,24 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLoad:
-    """A worker's own report: the work of all gateways."""
+    """A worker's own report: the work of all gateways, and what of it is not this gateway's.
+
+    `others_requests` (engine requests in flight) and `others_prefill_tokens` (prompt tokens without a first token yet)
+    belong to other gateways: added to what this gateway's ledger holds, nothing is counted twice.
+    """
 
     running: int = 0
     waiting: int = 0
     held: int = 0
     queued_prefill_tokens: int = 0
     kv_usage: float = 0.0
+    others_requests: int = 0
+    others_prefill_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One worker as a candidate."""
+    """One worker as a candidate. `kv_blocks` is its device's capacity in blocks, 0 when unknown."""
 
     replica_id: str
     role: Role
@@ -33,6 +39,7 @@ class Replica:
     kv_fingerprint: str
     block_size_tokens: int
     max_model_len: int
+    kv_blocks: int = 0
     ready: bool = True
     load: ReplicaLoad = field(default_factory=ReplicaLoad)
 

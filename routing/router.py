@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from routing.block_keys import NO_KEYS, PromptKeys
 from routing.fleet import Fleet
 
 
@@ -10,7 +11,8 @@ from routing.fleet import Fleet
 class RouteRequest:
     """What is to be placed.
 
-    `max_tokens` is the most it may produce; `exclude` names replicas that already failed it.
+    `keys` are the prompt's block keys; `max_tokens` is the most it may produce; `exclude` names replicas that already
+    failed it.
     """
 
     request_id: str
@@ -19,15 +21,44 @@ class RouteRequest:
     outputs: int = 1
     may_disaggregate: bool = True
     exclude: frozenset[str] = frozenset()
+    keys: PromptKeys = NO_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a placement is expected to cost this request.
+
+    The first four parts, in seconds, add up to the time to first token: waiting behind others where the prompt is
+    computed, computing the tokens cached nowhere it could use, fetching cached blocks (from host memory, or from
+    prefill after its last chunk), and the decode replica's own first step. `itl_s` is the time of a decode step with
+    this request in the batch. Tokens: `computed_tokens` of the prompt are computed, `cached_tokens` are not.
+    """
+
+    queue_s: float
+    compute_s: float
+    load_s: float
+    first_step_s: float
+    itl_s: float
+    computed_tokens: int
+    cached_tokens: int
+
+    @property
+    def ttft_s(self) -> float:
+        """Predicted time to first token."""
+        return self.queue_s + self.compute_s + self.load_s + self.first_step_s
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where a request goes. Without `prefill` the decode replica computes the prompt itself; `why` is for people."""
+    """Where a request goes. Without `prefill` the decode replica computes the prompt itself; `why` is for people.
+
+    A router that predicts nothing leaves `predicted` None.
+    """
 
     decode: str
     prefill: str | None
     why: str
+    predicted: Predicted | None = None
 
 
 class Rng(Protocol):
