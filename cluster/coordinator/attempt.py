@@ -13,15 +13,20 @@ from cluster.coordinator.prefill_leg import prefill_sampling
 from cluster.coordinator.workers import GenerationRequest, Leg, Stream, Workers
 from cluster.dataplane.frames import Handoff, LegReport
 from cluster.errors import BatonError, ReplicaLost
+from routing.block_keys import PromptKeys
 from routing.ledger import Lease, Ledger
 from routing.router import Decision, RouteRequest
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillEnd:
-    """How a prefill leg ended: well, with its report if it sent one, or lost with an `error`."""
+    """How a prefill leg ended: well, with its report if it sent one, or lost with an `error`.
+
+    `cached_tokens` of the prompt it did not have to compute.
+    """
 
     report: LegReport | None = None
+    cached_tokens: int = 0
     error: BatonError | None = None
 
 
@@ -124,7 +129,7 @@ class Attempt:
 
     async def _watch_prefill(self, stream: Stream) -> None:
         try:
-            end = PrefillEnd(report=await _last_report(stream))
+            end = await _end_of(stream)
         except BatonError as error:
             end = PrefillEnd(error=error)
         self._prefill_ended(end)
@@ -141,12 +146,12 @@ class Attempt:
             self._observer.legs("prefill", -1)
 
 
-async def _last_report(stream: Stream) -> LegReport | None:
+async def _end_of(stream: Stream) -> PrefillEnd:
     """Read a prefill leg to its end: its one token is of no use."""
     while True:
         for delta in await stream.next():
             if delta.finish_reason is not None:
-                return delta.report
+                return PrefillEnd(delta.report, delta.num_cached_tokens or 0)
 
 
 def can_source(workers: Workers, decision: Decision) -> bool:
@@ -160,7 +165,7 @@ def can_source(workers: Workers, decision: Decision) -> bool:
     return True
 
 
-def place(request: GenerationRequest, exclude: frozenset[str]) -> RouteRequest:
+def place(request: GenerationRequest, keys: PromptKeys, exclude: frozenset[str]) -> RouteRequest:
     """The request as the router sees it."""
     return RouteRequest(
         request_id=request.request_id,
@@ -169,4 +174,5 @@ def place(request: GenerationRequest, exclude: frozenset[str]) -> RouteRequest:
         outputs=request.outputs,
         may_disaggregate=request.may_disaggregate,
         exclude=exclude,
+        keys=keys,
     )

@@ -15,6 +15,7 @@ from cluster.coordinator.timeline import Timeline
 from cluster.coordinator.workers import GenerationRequest
 from cluster.dataplane.frames import Delta
 from cluster.errors import BatonError, DeadlineExceeded, InvalidRequest, NoReplicaReady
+from routing.block_keys import PromptKeys
 from routing.errors import NoCandidate
 
 
@@ -31,6 +32,7 @@ class Journey:
         self._expired = False
         self._attempt: Attempt | None = None
         self._exclude: frozenset[str] = frozenset()
+        self._keys = PromptKeys(request.token_ids, request.cache_salt, request.lora_name)
         self._unfinished = set(range(request.outputs))
 
     @property
@@ -79,7 +81,7 @@ class Journey:
         left_s = self._deadline_at - self._with.clock()
         if left_s <= 0:
             raise self._too_late()
-        request = place(self._request, self._exclude)
+        request = place(self._request, self._keys, self._exclude)
         try:
             decision = self._with.router.route(request, self._with.workers.fleet(), self._with.clock(), self._with.rng)
         except NoCandidate as error:
