@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cluster.coordinator.workers import GenerationRequest
 from cluster.dataplane.frames import LegReport, Role
-from routing.router import Decision
+from routing.router import Decision, Predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,10 @@ class Observer(Protocol):
 
     def first_token(self, ttft_s: float) -> None:
         """The request's first token came `ttft_s` after its start."""
+        ...
+
+    def predicted(self, predicted: Predicted, ttft_s: float) -> None:
+        """The first token came `ttft_s` after the decision that predicted it."""
         ...
 
     def tokens(self, count: int, gap_s: float | None) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from cluster.coordinator.observer import Ended, Observer
+from cluster.coordinator.placement import Placement
 from cluster.coordinator.timings import Marks, split
 from cluster.coordinator.workers import GenerationRequest
 from cluster.dataplane.frames import Delta, LegReport
@@ -18,6 +19,7 @@ class Timeline:
         self._prompt_tokens = len(request.token_ids)
         self._clock = clock
         self._observer = observer
+        self._placement = request.placement or Placement()
         self._marks = Marks(started_at=now, routed_at=now)
         self._last_at: dict[int, float] = {}
         self._generated_tokens = 0
@@ -36,6 +38,7 @@ class Timeline:
         self.attempts += 1
         self._marks = Marks(self._marks.started_at, routed_at=self._clock())
         self._prefill = self._decode = None
+        self._placement.routed(decision)
         self._observer.routed(decision)
 
     def prefill_done(self, report: LegReport | None) -> None:
@@ -48,7 +51,7 @@ class Timeline:
         now = self._clock()
         if self._marks.first_token_at is None:
             self._marks.first_token_at = now
-            self._observer.first_token(now - self._marks.started_at)
+            self._first_token(now)
         for delta in deltas:
             self._delta(delta, now)
 
@@ -67,6 +70,13 @@ class Timeline:
             )
         )
 
+    def _first_token(self, now: float) -> None:
+        self._observer.first_token(now - self._marks.started_at)
+        self._placement.ttft_s = now - self._marks.routed_at
+        decision = self._placement.decision
+        if decision is not None and decision.predicted is not None:
+            self._observer.predicted(decision.predicted, self._placement.ttft_s)
+
     def _delta(self, delta: Delta, now: float) -> None:
         count = len(delta.token_ids)
         if count:
@@ -75,6 +85,6 @@ class Timeline:
             self._last_at[delta.index] = now
             self._generated_tokens += count
         if delta.num_cached_tokens is not None:
-            self._cached_tokens = delta.num_cached_tokens
+            self._cached_tokens = self._placement.cached_tokens = delta.num_cached_tokens
         if delta.report is not None:
             self._decode = delta.report

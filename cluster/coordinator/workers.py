@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cluster.coordinator.placement import Placement
 from cluster.dataplane.frames import Delta, Handoff, Role, WorkerInfo
 from routing.fleet import Fleet
 
@@ -17,6 +18,7 @@ class GenerationRequest:
 
     `sampling` is vLLM's SamplingParams in MessagePack, whole. `outputs` is its `n`, `max_tokens` the most tokens one
     output may have. `may_disaggregate` is False where prefill elsewhere is of no use, e.g. with prompt logprobs.
+    `placement`, if there is one, is told where the request goes.
     """
 
     request_id: str
@@ -29,6 +31,7 @@ class GenerationRequest:
     priority: int = 0
     trace_headers: dict[str, str] | None = None
     may_disaggregate: bool = True
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)

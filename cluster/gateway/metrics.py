@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from cluster.coordinator.observer import Ended
 from cluster.coordinator.workers import GenerationRequest
 from cluster.dataplane.frames import LegReport, Load, Role
+from cluster.gateway.prediction_metrics import PredictionMetrics
 from cluster.gateway.worker_metrics import WorkerCollector
-from routing.router import Decision
+from routing.router import Decision, Predicted
 
 _TTFT_S = (0.005, 0.01, 0.02, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
 _ITL_S = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 5)
@@ -44,6 +45,7 @@ class GatewayMetrics:
         self._generated = Counter("baton_generated_tokens", "Tokens that came from decode.", registry=registry)
         self._cached = Counter("baton_cached_tokens", "Prompt tokens decode did not compute.", registry=registry)
         self._kv = _KvMetrics(registry)
+        self._prediction = PredictionMetrics(registry)
         self._role = {role: self._legs.labels(role) for role in ("prefill", "decode")}
         if worker_loads is not None:
             self.watch(worker_loads)
@@ -71,6 +73,10 @@ class GatewayMetrics:
     def first_token(self, ttft_s: float) -> None:
         """See `Observer`."""
         self._ttft.observe(ttft_s)
+
+    def predicted(self, predicted: Predicted, ttft_s: float) -> None:
+        """See `Observer`."""
+        self._prediction.observe(predicted, ttft_s)
 
     def tokens(self, count: int, gap_s: float | None) -> None:
         """See `Observer`. Tokens that came together are taken to have been made evenly over the gap."""

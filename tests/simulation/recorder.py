@@ -2,7 +2,7 @@
 
 from cluster.coordinator.observer import Ended
 from cluster.coordinator.workers import GenerationRequest
-from routing.router import Decision
+from routing.router import Decision, Predicted
 
 
 class Recorder:
@@ -16,6 +16,7 @@ class Recorder:
         self.gaps: list[tuple[int, float | None]] = []
         self.endings: list[Ended] = []
         self.refusals: list[str] = []
+        self.predictions: list[tuple[Predicted, float]] = []
 
     def started(self, request: GenerationRequest) -> None:
         self.requests += 1
@@ -30,6 +31,9 @@ class Recorder:
     def first_token(self, ttft_s: float) -> None:
         assert ttft_s >= 0
         self.ttft_s.append(ttft_s)
+
+    def predicted(self, predicted: Predicted, ttft_s: float) -> None:
+        self.predictions.append((predicted, ttft_s))
 
     def tokens(self, count: int, gap_s: float | None) -> None:
         assert count > 0
