@@ -29,6 +29,7 @@ from tests.benchmarks.spread import ratios, spread
 
 ARENA_BYTES = 256 * 1024 * 1024
 START_DEADLINE_S = 300.0
+END_DEADLINE_S = 20.0
 ROUND_DEADLINE_S = 120.0
 REST_S = 1.0
 LAST_LINES = 20
@@ -92,6 +93,17 @@ async def engine(kind: str, options: argparse.Namespace, log: Path, *more: str) 
     try:
         yield EngineProcess(process, log)
     finally:
+        await end(process)
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Close its input, upon which it ends in order; if it does not, end it and its children by force."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        async with asyncio.timeout(END_DEADLINE_S):
+            await process.wait()
+    except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # vLLM's core outlives its parent
         await process.wait()

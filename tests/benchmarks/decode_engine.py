@@ -13,7 +13,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -30,6 +31,14 @@ ARGS = {"block_size": 32, "max_num_batched_tokens": 256, "max_num_seqs": 32, "en
 ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "TORCHDYNAMO_DISABLE": "1"}
 
 Generate = Callable[[int, list[int]], AsyncIterator[int]]  # request number and prompt to counts of new tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An engine that is up. `close` ends its processes in order, which gives its shared memory back."""
+
+    generate: Generate
+    close: Callable[[], Awaitable[None]]
 
 
 def settings_of(options: argparse.Namespace) -> VllmEngineSettings:
@@ -53,7 +62,7 @@ def sampling(tokens: int) -> Any:
     return SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True, output_kind=RequestOutputKind.DELTA)
 
 
-async def start_baton(options: argparse.Namespace) -> Generate:
+async def start_baton(options: argparse.Namespace) -> Running:
     """Our engine, once its store is up."""
     settings = settings_of(options)
     say(fingerprint=kv_fingerprint(settings).digest())
@@ -65,10 +74,10 @@ async def start_baton(options: argparse.Namespace) -> Generate:
         async for delta in engine.generate(EngineRequest(f"r{number}", prompt, encoded)):
             yield len(delta.token_ids)
 
-    return generate
+    return Running(generate, engine.close)
 
 
-async def start_plain(options: argparse.Namespace) -> Generate:
+async def start_plain(options: argparse.Namespace) -> Running:
     """vLLM alone."""
     settings = settings_of(options)
     settings.apply_environment()
@@ -85,7 +94,10 @@ async def start_plain(options: argparse.Namespace) -> Generate:
         async for output in engine.generate(tokens_input(prompt), sampling(options.tokens), f"r{number}"):
             yield len(output.outputs[0].token_ids)
 
-    return generate
+    async def close() -> None:
+        await asyncio.to_thread(engine.shutdown)
+
+    return Running(generate, close)
 
 
 class Batch:
@@ -139,12 +151,15 @@ def say(**facts: object) -> None:
 
 async def serve(options: argparse.Namespace) -> None:
     """A batch for each line until the input ends."""
-    generate = await (start_baton if options.kind == "baton" else start_plain)(options)
-    batch = Batch(generate, options.streams)
-    await batch.run()
-    say(ready=os.getpid())
-    while await asyncio.to_thread(sys.stdin.readline):
-        say(**await batch.run())
+    engine = await (start_baton if options.kind == "baton" else start_plain)(options)
+    try:
+        batch = Batch(engine.generate, options.streams)
+        await batch.run()
+        say(ready=os.getpid())
+        while await asyncio.to_thread(sys.stdin.readline):
+            say(**await batch.run())
+    finally:
+        await engine.close()
 
 
 def main() -> None:
