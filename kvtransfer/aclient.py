@@ -7,7 +7,7 @@ the client is dead from then on.
 import asyncio
 import itertools
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -39,10 +39,15 @@ from kvtransfer.protocol import (
     Statistics,
     StoreStatistics,
     Unpin,
+    Watch,
+    Watched,
 )
 from kvtransfer.transport import BlockKey
 
 R = TypeVar("R")
+
+WATCH_S = 10.0
+"""How long a store without changes is waited for before it has to show that it lives."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _reply: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Reply | Refused)
@@ -191,6 +196,19 @@ class AsyncStoreClient:
     async def statistics(self) -> StoreStatistics:
         """The store's own snapshot."""
         return await self._ask(Statistics(next(self._ids)), StoreStatistics)
+
+    async def watch(self, wait_s: float = WATCH_S) -> AsyncGenerator[Watched, None]:
+        """Which blocks can be read: a snapshot, then each change, in order. Raises `StoreLost` with the connection.
+
+        One watch at a time; a new one fails the one before.
+        """
+        start_over = True
+        while True:
+            request = Watch(next(self._ids), start_over, wait_s)
+            watched = await self._ask(request, Watched, wait_s + self._timeout_s)
+            start_over = False
+            if watched.snapshot or watched.committed or watched.gone:
+                yield watched
 
     async def close(self) -> None:
         """End the connection; the store releases all it held. Safe to call twice."""

@@ -15,7 +15,7 @@ from kvtransfer.eviction import LeastRecentlyUsed
 from kvtransfer.handoffs import HandoffPlan, HandoffTable, HandoffView
 from kvtransfer.protocol import PinnedBlock
 from kvtransfer.settings import StoreSettings
-from kvtransfer.slots import Owner, Reservation, SlotStatistics, SlotTable
+from kvtransfer.slots import Follower, Owner, Reservation, SlotStatistics, SlotTable
 from kvtransfer.transport import BlockKey
 
 MAX_SLOTS = 1 << 22
@@ -61,6 +61,7 @@ class StoreBooks:
         self._arena_bytes = settings.arena_bytes
         self._clock = clock
         self._changed = changed
+        self._followers: list[Follower] = []
         self._slots = SlotTable(0, LeastRecentlyUsed())
         self._handoffs = HandoffTable(settings.max_handoffs, settings.handoff_ttl_s)
         self._holdings: dict[Owner, _Holdings] = {}
@@ -88,7 +89,7 @@ class StoreBooks:
         """The arena; the first call decides its slot size. Raises `RequestRefused` for another size."""
         if self.arena is None:
             self.arena = self._create_arena(slot_bytes)
-            self._slots = SlotTable(self.arena.slots, LeastRecentlyUsed())
+            self._slots = SlotTable(self.arena.slots, LeastRecentlyUsed(), self._followers)
             self._changed(self)
         if self.arena.slot_bytes != slot_bytes:
             raise RequestRefused(f"slots of this arena have {self.arena.slot_bytes} bytes, not {slot_bytes}")
@@ -202,6 +203,18 @@ class StoreBooks:
         self.counters.pulled_bytes += self._slot_bytes
 
     # Observation
+
+    def follow(self, follower: Follower) -> None:
+        """Tell `follower` of every block that becomes readable or ceases to be, until `unfollow`."""
+        self._followers.append(follower)
+
+    def unfollow(self, follower: Follower) -> None:
+        """Tell it no more."""
+        self._followers.remove(follower)
+
+    def readable(self) -> list[BlockKey]:
+        """Every block that can be pinned."""
+        return self._slots.readable()
 
     def slot_statistics(self) -> SlotStatistics:
         """Slots by state."""

@@ -16,11 +16,23 @@ import msgspec
 from kvtransfer.errors import FramingError, StoreRefused
 from kvtransfer.framing import FrameBuffer, frame
 from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, refusal
-from kvtransfer.protocol import Attached, AwaitHandoff, Failed, HandoffEnded, Release, Reply, Request, Welcome
+from kvtransfer.protocol import (
+    Attached,
+    AwaitHandoff,
+    Failed,
+    HandoffEnded,
+    Release,
+    Reply,
+    Request,
+    Watch,
+    Watched,
+    Welcome,
+)
 from kvtransfer.session import StoreSession
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
 from kvtransfer.waits import HandoffWaits
+from kvtransfer.watch import KeyWatch
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +65,8 @@ class StoreConnection(asyncio.Protocol):
         self._session: StoreSession | None = None
         self._waits: dict[str, set[asyncio.Task[None]]] = {}
         self._wait_count = 0
+        self._watch: KeyWatch | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._is_paused = False
 
     # asyncio.Protocol
@@ -89,6 +103,10 @@ class StoreConnection(asyncio.Protocol):
         for tasks in self._waits.values():
             for task in tasks:
                 task.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._watch is not None:
+            self._watch.close()
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -121,6 +139,9 @@ class StoreConnection(asyncio.Protocol):
         request = _request.decode(body)
         if type(request) is AwaitHandoff:
             self._start_wait(request)
+            return
+        if type(request) is Watch:
+            self._start_watch(request)
             return
         if type(request) is Release:
             self._cancel_waits(request.handoff_id)
@@ -187,6 +208,35 @@ class StoreConnection(asyncio.Protocol):
             self._send(Failed(request.id, "released"))
         elif (error := task.exception()) is not None:
             logger.error("%s: a wait broke", self.name, exc_info=error)
+            self._refuse(StoreRefused("internal error"))
+
+    def _start_watch(self, request: Watch) -> None:
+        settings = self._reception.settings
+        if not 0.0 <= request.wait_s <= settings.max_wait_s:
+            self._send(Failed(request.id, f"wait_s is {request.wait_s}, allowed are 0 to {settings.max_wait_s}"))
+            return
+        if self._watch is None:
+            self._watch = KeyWatch(self._reception.store)
+        if self._watching is not None:
+            self._watching.cancel()
+        if request.start_over:
+            self._watch.start_over()
+        task = self._watching = asyncio.get_running_loop().create_task(self._answer_watch(request, self._watch))
+        self._reception.tasks.add(task)
+        task.add_done_callback(lambda done: self._watch_is_answered(request, done))
+
+    async def _answer_watch(self, request: Watch, watch: KeyWatch) -> None:
+        change = await watch.next(request.wait_s)
+        self._send(Watched(request.id, change.snapshot, change.appeared, change.gone))
+
+    def _watch_is_answered(self, request: Watch, task: asyncio.Task[None]) -> None:
+        self._reception.tasks.discard(task)
+        if self._watching is task:
+            self._watching = None
+        if task.cancelled():
+            self._send(Failed(request.id, "another watch began"))
+        elif (error := task.exception()) is not None:
+            logger.error("%s: a watch broke", self.name, exc_info=error)
             self._refuse(StoreRefused("internal error"))
 
     # Replies

@@ -5,14 +5,15 @@ Bytes of blocks never travel here: the arena is shared memory, handed over once 
 A closed connection releases everything it held: slots being written, pins, hand-offs it produced.
 
 Order on a connection: server `Challenge`, client `Greet`, server `Welcome` or `Refused`; then requests, each with an
-`id` the reply repeats. `AwaitHandoff` is the only request whose reply may be late, so others may overtake it.
+`id` the reply repeats. `AwaitHandoff` and `Watch` are the only requests whose replies may be late, so others may
+overtake them.
 """
 
 from typing import Literal
 
 import msgspec
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 HandoffOutcome = Literal["ready", "failed", "late"]
 
@@ -149,6 +150,18 @@ class Statistics(msgspec.Struct, frozen=True, tag="statistics"):
     id: int
 
 
+class Watch(msgspec.Struct, frozen=True, tag="watch"):
+    """Follow which blocks can be read. Reply: `Watched`, as soon as something has changed, after `wait_s` in any case.
+
+    The first of a connection is answered with a snapshot, and so is one with `start_over`; each later one goes on
+    where the last reply ended. One at a time: a second fails the first.
+    """
+
+    id: int
+    start_over: bool
+    wait_s: float
+
+
 Request = (
     Attach
     | Reserve
@@ -162,6 +175,7 @@ Request = (
     | Unpin
     | Distrust
     | Statistics
+    | Watch
 )
 
 # Replies
@@ -214,6 +228,18 @@ class HandoffEnded(msgspec.Struct, frozen=True, tag="handoff_ended"):
     reason: str = ""
 
 
+class Watched(msgspec.Struct, frozen=True, tag="watched"):
+    """Blocks that can be read since the last reply, and blocks that cannot any more; no key is in both.
+
+    With `snapshot` all that was known before is void. A long snapshot goes on in replies that come at once.
+    """
+
+    id: int
+    snapshot: bool
+    committed: list[bytes]
+    gone: list[bytes]
+
+
 class StoreStatistics(msgspec.Struct, frozen=True, tag="store_statistics"):
     """A truthful snapshot. Slots by state sum to the arena's slots; counters only grow within one epoch."""
 
@@ -253,4 +279,4 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     reason: str
 
 
-Reply = Attached | Reserved | Pinned | HandoffEnded | StoreStatistics | Done | Failed
+Reply = Attached | Reserved | Pinned | HandoffEnded | Watched | StoreStatistics | Done | Failed

@@ -5,7 +5,7 @@ offer for eviction; a slot has pins exactly in PINNED and DISTRUSTED, and a writ
 is stable while it is pinned, so a pin is held by slot, not by key.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvtransfer.eviction import EvictionPolicy
@@ -14,6 +14,9 @@ from kvtransfer.transport import BlockKey
 
 Owner = int
 """Names whoever reserves slots and announces hand-offs: a connection or a pull, never reused within one store."""
+
+Follower = Callable[[BlockKey, bool], None]
+"""Told of each block that can be read from now on (True) or cannot any more (False)."""
 
 READABLE = (SlotState.COMMITTED, SlotState.PINNED)
 
@@ -52,7 +55,8 @@ class SlotStatistics:
 class SlotTable:
     """Owns the state of every slot."""
 
-    def __init__(self, slots: int, policy: EvictionPolicy) -> None:
+    def __init__(self, slots: int, policy: EvictionPolicy, followers: Iterable[Follower] = ()) -> None:
+        self._followers = followers
         self._slots = [_Slot() for _ in range(slots)]
         self._free = list(range(slots - 1, -1, -1))
         self._by_key: dict[BlockKey, int] = {}
@@ -84,6 +88,7 @@ class SlotTable:
         entry.owner, entry.checksum = None, checksum
         self._policy.offer(slot)
         self._committed_blocks += 1
+        self._tell(key, True)
         return slot
 
     def abandon(self, key: BlockKey, owner: Owner) -> bool:
@@ -132,12 +137,17 @@ class SlotTable:
         if self._move(slot, SlotEvent.DISTRUST).state is SlotState.FREE:
             self._empty(slot)
         self._distrusted_blocks += 1
+        self._tell(key, False)
         return True
 
     def is_readable(self, key: BlockKey) -> bool:
         """Whether the block can be pinned."""
         slot = self._by_key.get(key)
         return slot is not None and self._slots[slot].state in READABLE
+
+    def readable(self) -> list[BlockKey]:
+        """Every block that can be pinned."""
+        return [key for key, slot in self._by_key.items() if self._slots[slot].state in READABLE]
 
     def is_being_written(self, key: BlockKey) -> bool:
         """Whether somebody reserved the block and has neither committed nor abandoned it."""
@@ -204,8 +214,10 @@ class SlotTable:
         slot = self._policy.choose()
         if slot is None:
             return None
+        key = self._slots[slot].key
         self._move(slot, SlotEvent.EVICT)
         self._vacate(slot)
+        self._tell(key, False)
         self._evicted_blocks += 1
         return self._free.pop()
 
@@ -218,6 +230,10 @@ class SlotTable:
             self._policy.offer(slot)
         elif entry.state is SlotState.FREE:
             self._empty(slot)
+
+    def _tell(self, key: BlockKey, readable: bool) -> None:
+        for follower in self._followers:
+            follower(key, readable)
 
     def _touch(self, key: BlockKey) -> None:
         slot = self._by_key.get(key)

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kvtransfer.arena import Arena
 from kvtransfer.checksum import block_checksum
 from kvtransfer.errors import RequestRefused
+from kvtransfer.net_changes import NetChanges
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
 from kvtransfer.transport import HandoffState
@@ -36,6 +37,9 @@ class StoreAgainstDict(RuleBasedStateMachine):
         self.writing: dict[int, dict[bytes, int]] = {}  # by owner: key to slot
         self.pins: dict[int, Counter[bytes]] = {}
         self.gathered: dict[int, Counter[str]] = {}
+        self.changes = NetChanges(self.store.readable, max_waiting_keys=3, max_taken_keys=2)
+        self.store.follow(self.changes.note)
+        self.watched: set[bytes] = set()
 
     def teardown(self) -> None:
         for owner in list(self.writing):
@@ -160,6 +164,15 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.clock.now += seconds
         self.store.expire()
+
+    @rule()
+    def watch(self) -> None:
+        while (change := self.changes.take()) is not None:
+            known = set() if change.snapshot else self.watched
+            assert not known & set(change.appeared)
+            assert known >= set(change.gone)
+            self.watched = (known | set(change.appeared)) - set(change.gone)
+        assert self.watched == set(self.store.readable())
 
     @invariant()
     def agrees(self) -> None:

@@ -13,7 +13,7 @@ from kvtransfer.auth import prove
 from kvtransfer.errors import RequestRefused, StoreLost
 from kvtransfer.framing import frame
 from kvtransfer.loopback import LoopbackNetwork
-from kvtransfer.protocol import Challenge, Greet, Reserve, Statistics, StoreStatistics, Welcome
+from kvtransfer.protocol import PROTOCOL_VERSION, Challenge, Greet, Reserve, Statistics, StoreStatistics, Welcome
 from kvtransfer.server import StoreServer
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, Connect, MakeServer, until
 from tests.unit.kvtransfer.raw_peer import RawPeer
@@ -32,7 +32,7 @@ async def stranger(server: StoreServer) -> RawPeer:
 async def greeted(server: StoreServer) -> RawPeer:
     peer = await stranger(server)
     challenge = await peer.receive(Challenge)
-    peer.send(Greet(1, FINGERPRINT, "raw", prove(SECRET, challenge.nonce)))
+    peer.send(Greet(PROTOCOL_VERSION, FINGERPRINT, "raw", prove(SECRET, challenge.nonce)))
     await peer.receive(Welcome)
     return peer
 
@@ -46,7 +46,9 @@ async def witness(connect: Connect) -> AsyncIterator[AsyncStoreClient]:
     await client.statistics()
 
 
-async def greet(server: StoreServer, protocol: int = 1, fingerprint: str = FINGERPRINT, secret: bytes = SECRET) -> str:
+async def greet(
+    server: StoreServer, protocol: int = PROTOCOL_VERSION, fingerprint: str = FINGERPRINT, secret: bytes = SECRET
+) -> str:
     """The reason a greeting is refused for."""
     peer = await stranger(server)
     challenge = await peer.receive(Challenge)
@@ -68,7 +70,7 @@ async def test_a_wrong_fingerprint_is_refused(server: StoreServer) -> None:
 
 @pytest.mark.usefixtures("witness")
 async def test_a_wrong_protocol_is_refused(server: StoreServer) -> None:
-    assert await greet(server, protocol=2) == "protocol 2, this store speaks 1"
+    assert await greet(server, protocol=99) == f"protocol 99, this store speaks {PROTOCOL_VERSION}"
 
 
 @pytest.mark.usefixtures("witness")

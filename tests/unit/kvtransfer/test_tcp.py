@@ -9,7 +9,7 @@ import pytest
 from kvtransfer.auth import prove
 from kvtransfer.checksum import block_checksum
 from kvtransfer.framing import frame
-from kvtransfer.protocol import Challenge, Greet, Welcome
+from kvtransfer.protocol import PROTOCOL_VERSION, Challenge, Greet, Welcome
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
@@ -76,7 +76,7 @@ Knock = Callable[[], Awaitable[RawPeer]]
 async def greeted(knock: Knock) -> RawPeer:
     peer = await knock()
     challenge = await peer.receive(Challenge)
-    peer.send(Greet(1, FINGERPRINT, "raw", prove(SECRET, challenge.nonce)))
+    peer.send(Greet(PROTOCOL_VERSION, FINGERPRINT, "raw", prove(SECRET, challenge.nonce)))
     await peer.receive(Welcome)
     return peer
 
@@ -97,7 +97,7 @@ async def test_a_wrong_secret_is_refused_and_others_are_served(
     peer = await knock()
     challenge = await peer.receive(Challenge)
     with caplog.at_level(logging.WARNING):
-        peer.send(Greet(1, FINGERPRINT, "raw", prove(b"wrong", challenge.nonce)))
+        peer.send(Greet(PROTOCOL_VERSION, FINGERPRINT, "raw", prove(b"wrong", challenge.nonce)))
         assert await peer.refusal() == "wrong cluster secret"
     assert await peer.is_closed()
     assert "a newcomer refused: wrong cluster secret" in caplog.messages
@@ -173,7 +173,7 @@ async def test_a_peer_that_stops_reading_is_given_up(knock: Knock, store: Store)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(transport.address.rpartition(":")[2]), limit=1024)
     peer = RawPeer(reader, writer)
     challenge = await peer.receive(Challenge)
-    peer.send(Greet(1, FINGERPRINT, "raw", prove(SECRET, challenge.nonce)))
+    peer.send(Greet(PROTOCOL_VERSION, FINGERPRINT, "raw", prove(SECRET, challenge.nonce)))
     await peer.receive(Welcome)
     peer.send(Pull(1, "h", 60.0))
     await peer.receive(Announced)
@@ -206,7 +206,7 @@ class FakeSource:
     async def pulled(self) -> RawPeer:
         """A greeted peer that got `Pull` 1, announced KEYS and was told `Want`."""
         peer = await self.peers.get()
-        peer.send(Challenge(1, b"n" * 32))
+        peer.send(Challenge(PROTOCOL_VERSION, b"n" * 32))
         await peer.receive(Greet)
         peer.send(Welcome("", self.address))
         await peer.receive(Pull)
