@@ -81,6 +81,12 @@ class GatewayConfig(Frozen):
     max_requests_in_flight: int = Field(1024, gt=0, description="more are refused with 429 and Retry-After")
     max_attempts: int = Field(3, gt=0, le=16, description="replicas tried for one request before it fails")
     max_ongoing_requests: int = Field(4096, gt=0, description="Ray Serve's own bound per gateway replica")
+    explain_header: bool = Field(
+        False, description="answers tell in `x-baton-route` where they were placed and what was predicted"
+    )
+    otlp_traces_endpoint: str | None = Field(
+        None, description="OTLP/HTTP collector for a span of each request, e.g. http://collector:4318/v1/traces"
+    )
     api_args: dict[str, JsonValue] = Field(
         default_factory=dict, description="vLLM API server arguments, e.g. tool_call_parser, chat_template"
     )

@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from cluster.coordinator.placement import Placement
 from cluster.coordinator.workers import GenerationRequest
 from cluster.dataplane.frames import LegReport, Role
 from routing.router import Decision, Predicted
@@ -32,6 +33,8 @@ class Timings:
 class Ended:
     """How a request ended. `outcome` is "finished", "cancelled" or the name of what failed, e.g. "replica_lost"."""
 
+    request: GenerationRequest
+    placement: Placement
     outcome: str
     prompt_tokens: int
     generated_tokens: int

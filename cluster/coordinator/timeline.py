@@ -16,7 +16,7 @@ class Timeline:
     def __init__(self, request: GenerationRequest, clock: Callable[[], float], observer: Observer) -> None:
         now = clock()
         self.attempts = 0
-        self._prompt_tokens = len(request.token_ids)
+        self._request = request
         self._clock = clock
         self._observer = observer
         self._placement = request.placement or Placement()
@@ -59,8 +59,10 @@ class Timeline:
         """The request is over."""
         self._observer.ended(
             Ended(
+                request=self._request,
+                placement=self._placement,
                 outcome=outcome,
-                prompt_tokens=self._prompt_tokens,
+                prompt_tokens=len(self._request.token_ids),
                 generated_tokens=self._generated_tokens,
                 cached_tokens=self._cached_tokens,
                 attempts=self.attempts,

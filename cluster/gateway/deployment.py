@@ -15,12 +15,15 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
+from cluster.coordinator.observer import Observer
+from cluster.coordinator.observers import Observers
 from cluster.dataplane.connection import ConnectionSettings
 from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
 from cluster.gateway.discovery import Discovery
 from cluster.gateway.metrics import GatewayMetrics
 from cluster.gateway.settings import GatewaySettings
+from cluster.gateway.tracing import Tracing, exporting_to
 from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
@@ -42,6 +45,7 @@ class Gateway:
         self._workers = workers
         self._pool: WorkerPool | None = None
         self._discovery: Discovery | None = None
+        self._tracing: Tracing | None = None
 
     async def __serve_build_asgi_app__(self) -> object:
         """Called by Serve in the replica, once."""
@@ -57,7 +61,9 @@ class Gateway:
         path = await asyncio.to_thread(resolve, config.model.path)
         self._pool = WorkerPool(await asyncio.to_thread(_pool_settings, config, path))
         metrics = GatewayMetrics(self._pool.loads)
-        coordinator = _coordinator(config, self._pool, metrics)
+        self._tracing = _tracing(config.gateway.otlp_traces_endpoint)
+        observer = Observers([metrics, self._tracing]) if self._tracing is not None else metrics
+        coordinator = _coordinator(config, self._pool, observer)
         settings = GatewaySettings(
             model_path=path,
             served_name=config.model.name,
@@ -81,6 +87,8 @@ class Gateway:
             self._discovery.close()
         if self._pool is not None:
             await self._pool.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
 
 def _pool_settings(config: BatonConfig, model_path: str) -> PoolSettings:
@@ -93,7 +101,11 @@ def _pool_settings(config: BatonConfig, model_path: str) -> PoolSettings:
     )
 
 
-def _coordinator(config: BatonConfig, pool: WorkerPool, metrics: GatewayMetrics) -> Coordinator:
+def _tracing(endpoint: str | None) -> Tracing | None:
+    return Tracing(exporting_to(endpoint)) if endpoint is not None else None
+
+
+def _coordinator(config: BatonConfig, pool: WorkerPool, observer: Observer) -> Coordinator:
     ledger = Ledger()
     settings = CoordinatorSettings(
         max_requests_in_flight=config.gateway.max_requests_in_flight,
@@ -102,4 +114,4 @@ def _coordinator(config: BatonConfig, pool: WorkerPool, metrics: GatewayMetrics)
         handoff_s=config.timeouts.handoff_s,
     )
     router = LeastWork(LeastWorkSettings(decode_weight=config.router.decode_weight), ledger)
-    return Coordinator(pool, router, ledger, time.monotonic, random.Random(), settings, metrics)
+    return Coordinator(pool, router, ledger, time.monotonic, random.Random(), settings, observer)

@@ -6,9 +6,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.coordinator.observer import Ended, Timings
+from cluster.coordinator.placement import Placement
 from cluster.dataplane.frames import LegReport, Load
 from cluster.gateway.metrics import GatewayMetrics
-from routing.router import Decision
+from routing.router import Decision, Predicted
 from tests.simulation.world import request
 
 STORE = {"store_slots": 9.0, "store_slots_free": 7.0, "store_pins": 2.0, "odd name": 1.0}
@@ -26,7 +27,18 @@ def scraped(metrics: GatewayMetrics) -> dict[tuple[str, ...], float]:
 
 
 def ended(outcome: str = "finished", timings: Timings | None = None, decode: LegReport | None = None) -> Ended:
-    return Ended(outcome, 100, 7, 96, 1, timings or Timings(2.0, 1.0), None, decode)
+    return Ended(
+        request=request(prompt=100),
+        placement=Placement(),
+        outcome=outcome,
+        prompt_tokens=100,
+        generated_tokens=7,
+        cached_tokens=96,
+        attempts=1,
+        timings=timings or Timings(2.0, 1.0),
+        prefill=None,
+        decode=decode,
+    )
 
 
 def test_requests_are_counted_by_outcome_refused_ones_included() -> None:
@@ -45,6 +57,15 @@ def test_requests_are_counted_by_outcome_refused_ones_included() -> None:
     assert samples["baton_prompt_tokens_total",] == 400
     assert samples["baton_cached_tokens_total",] == 4 * 96
     assert samples["baton_request_seconds_count",] == 2
+
+
+def test_predictions_are_set_against_what_came() -> None:
+    metrics = GatewayMetrics()
+    metrics.predicted(Predicted(0.1, 0.2, 0.05, 0.05, 0.01, 100, 32), 0.5)
+    samples = scraped(metrics)
+    assert samples["baton_ttft_prediction_error_ratio_sum",] == pytest.approx(0.2)
+    assert samples["baton_predicted_requests_ttft_seconds_total",] == 0.5
+    assert samples["baton_predicted_first_token_part_seconds_total", "compute"] == 0.2
 
 
 def test_tokens_that_come_together_share_their_gap() -> None:
