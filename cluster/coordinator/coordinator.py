@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cluster.coordinator.admission import Admission
 from cluster.coordinator.journey import Journey, outcome_of
 from cluster.coordinator.lifecycle import Event, State
-from cluster.coordinator.observer import Observer
+from cluster.coordinator.observer import EndListener, Observer
 from cluster.coordinator.resources import CoordinatorSettings, HandoffIds, Resources
 from cluster.coordinator.workers import GenerationRequest, Workers
 from cluster.dataplane.frames import Delta
@@ -47,8 +47,9 @@ class Coordinator:
         rng: Rng,
         settings: CoordinatorSettings,
         observer: Observer,
+        listeners: Sequence[EndListener] = (),
     ) -> None:
-        self._with = Resources(workers, router, ledger, clock, rng, settings, observer, HandoffIds(rng))
+        self._with = Resources(workers, router, ledger, clock, rng, settings, observer, HandoffIds(rng), listeners)
         self._admission = Admission(settings.max_requests_in_flight)
         self._journeys: set[Journey] = set()
         self._ended: dict[State, int] = {}

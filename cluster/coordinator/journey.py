@@ -26,7 +26,7 @@ class Journey:
         self._request = request
         self._with = resources
         self._lifecycle = Lifecycle(resources.settings.max_attempts)
-        self._timeline = Timeline(request, resources.clock, resources.observer)
+        self._timeline = Timeline(request, resources.clock, resources.observer, resources.listeners)
         self._deadline = asyncio.get_running_loop().call_later(resources.settings.request_s, self._expire)
         self._deadline_at = resources.clock() + resources.settings.request_s
         self._expired = False

@@ -45,7 +45,15 @@ class Ended:
     decode: LegReport | None
 
 
-class Observer(Protocol):
+class EndListener(Protocol):
+    """Told once of every request that started: how it went."""
+
+    def ended(self, ended: Ended) -> None:
+        """It is over. Changes nothing of the request, raises nothing, and must cost microseconds."""
+        ...
+
+
+class Observer(EndListener, Protocol):
     """Told of every step of every request. Times are in seconds."""
 
     def started(self, request: GenerationRequest) -> None:
@@ -70,10 +78,6 @@ class Observer(Protocol):
 
     def tokens(self, count: int, gap_s: float | None) -> None:
         """`count` tokens of one output came together, `gap_s` after the ones before them; None: they are its first."""
-        ...
-
-    def ended(self, ended: Ended) -> None:
-        """Called once for each request that started."""
         ...
 
     def refused(self, reason: str) -> None:

@@ -1,10 +1,10 @@
 """What every request of a gateway shares: the collaborators of the coordinator, and its settings."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cluster.coordinator.observer import Observer
+from cluster.coordinator.observer import EndListener, Observer
 from cluster.coordinator.workers import Workers
 from routing.ledger import Ledger
 from routing.router import Rng, Router
@@ -44,3 +44,4 @@ class Resources:
     settings: CoordinatorSettings
     observer: Observer
     handoff_ids: HandoffIds
+    listeners: Sequence[EndListener] = ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from cluster.coordinator.observer import Ended, Observer
+from cluster.coordinator.observer import Ended, EndListener, Observer
 from cluster.coordinator.placement import Placement
 from cluster.coordinator.timings import Marks, split
 from cluster.coordinator.workers import GenerationRequest
@@ -13,12 +13,19 @@ from routing.router import Decision
 class Timeline:
     """Owns a request's times and counts. `clock` is monotonic, in seconds."""
 
-    def __init__(self, request: GenerationRequest, clock: Callable[[], float], observer: Observer) -> None:
+    def __init__(
+        self,
+        request: GenerationRequest,
+        clock: Callable[[], float],
+        observer: Observer,
+        listeners: Sequence[EndListener] = (),
+    ) -> None:
         now = clock()
         self.attempts = 0
         self._request = request
         self._clock = clock
         self._observer = observer
+        self._listeners = listeners
         self._placement = request.placement or Placement()
         self._marks = Marks(started_at=now, routed_at=now)
         self._last_at: dict[int, float] = {}
@@ -57,20 +64,21 @@ class Timeline:
 
     def ended(self, outcome: str) -> None:
         """The request is over."""
-        self._observer.ended(
-            Ended(
-                request=self._request,
-                placement=self._placement,
-                outcome=outcome,
-                prompt_tokens=len(self._request.token_ids),
-                generated_tokens=self._generated_tokens,
-                cached_tokens=self._cached_tokens,
-                attempts=self.attempts,
-                timings=split(self._marks, self.age_s, self._prefill, self._decode),
-                prefill=self._prefill,
-                decode=self._decode,
-            )
+        ended = Ended(
+            request=self._request,
+            placement=self._placement,
+            outcome=outcome,
+            prompt_tokens=len(self._request.token_ids),
+            generated_tokens=self._generated_tokens,
+            cached_tokens=self._cached_tokens,
+            attempts=self.attempts,
+            timings=split(self._marks, self.age_s, self._prefill, self._decode),
+            prefill=self._prefill,
+            decode=self._decode,
         )
+        self._observer.ended(ended)
+        for listener in self._listeners:
+            listener.ended(ended)
 
     def _first_token(self, now: float) -> None:
         self._observer.first_token(now - self._marks.started_at)

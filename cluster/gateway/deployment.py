@@ -9,14 +9,13 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
-from cluster.coordinator.observer import Observer
-from cluster.coordinator.observers import Observers
+from cluster.coordinator.observer import EndListener, Observer
 from cluster.dataplane.connection import ConnectionSettings
 from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
@@ -62,8 +61,7 @@ class Gateway:
         self._pool = WorkerPool(await asyncio.to_thread(_pool_settings, config, path))
         metrics = GatewayMetrics(self._pool.loads)
         self._tracing = _tracing(config.gateway.otlp_traces_endpoint)
-        observer = Observers([metrics, self._tracing]) if self._tracing is not None else metrics
-        coordinator = _coordinator(config, self._pool, observer)
+        coordinator = _coordinator(config, self._pool, metrics, [self._tracing] if self._tracing is not None else [])
         settings = GatewaySettings(
             model_path=path,
             served_name=config.model.name,
@@ -105,7 +103,9 @@ def _tracing(endpoint: str | None) -> Tracing | None:
     return Tracing(exporting_to(endpoint)) if endpoint is not None else None
 
 
-def _coordinator(config: BatonConfig, pool: WorkerPool, observer: Observer) -> Coordinator:
+def _coordinator(
+    config: BatonConfig, pool: WorkerPool, observer: Observer, listeners: Sequence[EndListener]
+) -> Coordinator:
     ledger = Ledger()
     settings = CoordinatorSettings(
         max_requests_in_flight=config.gateway.max_requests_in_flight,
@@ -114,4 +114,4 @@ def _coordinator(config: BatonConfig, pool: WorkerPool, observer: Observer) -> C
         handoff_s=config.timeouts.handoff_s,
     )
     router = LeastWork(LeastWorkSettings(decode_weight=config.router.decode_weight), ledger)
-    return Coordinator(pool, router, ledger, time.monotonic, random.Random(), settings, observer)
+    return Coordinator(pool, router, ledger, time.monotonic, random.Random(), settings, observer, listeners)

@@ -15,9 +15,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from cluster.coordinator.observer import Ended
 from cluster.coordinator.placement import Placement
-from cluster.coordinator.workers import GenerationRequest
-from cluster.dataplane.frames import Role
-from routing.router import Decision, Predicted
 
 _NS = 1_000_000_000
 
@@ -30,7 +27,7 @@ def exporting_to(endpoint: str) -> SpanProcessor:
 
 
 class Tracing:
-    """Implements `cluster.coordinator.observer.Observer`. `wall_clock_ns` is the time since the Unix epoch."""
+    """Implements `cluster.coordinator.observer.EndListener`. `wall_clock_ns` is the time since the Unix epoch."""
 
     def __init__(self, processor: SpanProcessor, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._provider = TracerProvider(resource=Resource.create({SERVICE_NAME: "baton-gateway"}))
@@ -44,7 +41,7 @@ class Tracing:
         self._provider.shutdown()
 
     def ended(self, ended: Ended) -> None:
-        """See `Observer`."""
+        """See `EndListener`."""
         end_ns = self._wall_clock_ns()
         span = self._tracer.start_span(
             "baton.generate",
@@ -57,29 +54,6 @@ class Tracing:
         if ended.outcome not in ("finished", "cancelled"):
             span.set_status(Status(StatusCode.ERROR, ended.outcome))
         span.end(end_ns)
-
-    # What a span does not need
-
-    def started(self, request: GenerationRequest) -> None:
-        """See `Observer`."""
-
-    def routed(self, decision: Decision) -> None:
-        """See `Observer`."""
-
-    def legs(self, role: Role, change: int) -> None:
-        """See `Observer`."""
-
-    def first_token(self, ttft_s: float) -> None:
-        """See `Observer`."""
-
-    def predicted(self, predicted: Predicted, ttft_s: float) -> None:
-        """See `Observer`."""
-
-    def tokens(self, count: int, gap_s: float | None) -> None:
-        """See `Observer`."""
-
-    def refused(self, reason: str) -> None:
-        """See `Observer`."""
 
 
 def _counts(ended: Ended) -> dict[str, str | int | float]:
