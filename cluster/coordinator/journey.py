@@ -115,7 +115,7 @@ class Journey:
         assert self._attempt is not None
         if end.error is None:
             self._lifecycle.on(Event.PREFILL_DONE)
-            self._timeline.prefill_done(end.report)
+            self._timeline.prefill_done(end.report, end.cached_tokens)
             return
         if self._attempt.decision.prefill is not None:
             self._exclude |= {self._attempt.decision.prefill}

@@ -31,7 +31,11 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a request ended. `outcome` is "finished", "cancelled" or the name of what failed, e.g. "replica_lost"."""
+    """How a request ended. `outcome` is "finished", "cancelled" or the name of what failed, e.g. "replica_lost".
+
+    `cached_tokens` of the prompt decode did not compute, `prefill_cached_tokens` prefill did not. `itl_s` is the mean
+    time from token to token; None with fewer than two tokens.
+    """
 
     request: GenerationRequest
     placement: Placement
@@ -39,6 +43,8 @@ class Ended:
     prompt_tokens: int
     generated_tokens: int
     cached_tokens: int
+    prefill_cached_tokens: int
+    itl_s: float | None
     attempts: int
     timings: Timings
     prefill: LegReport | None

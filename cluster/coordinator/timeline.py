@@ -31,6 +31,9 @@ class Timeline:
         self._last_at: dict[int, float] = {}
         self._generated_tokens = 0
         self._cached_tokens = 0
+        self._prefill_cached_tokens = 0
+        self._gaps = 0
+        self._gaps_s = 0.0
         self._prefill: LegReport | None = None
         self._decode: LegReport | None = None
         observer.started(request)
@@ -48,10 +51,11 @@ class Timeline:
         self._placement.routed(decision)
         self._observer.routed(decision)
 
-    def prefill_done(self, report: LegReport | None) -> None:
-        """The prefill leg ended well."""
+    def prefill_done(self, report: LegReport | None, cached_tokens: int) -> None:
+        """The prefill leg ended well; it did not have to compute `cached_tokens` of the prompt."""
         self._marks.prefill_ended_at = self._clock()
         self._prefill = report
+        self._prefill_cached_tokens = cached_tokens
 
     def deltas(self, deltas: Sequence[Delta]) -> None:
         """Tokens came."""
@@ -71,6 +75,8 @@ class Timeline:
             prompt_tokens=len(self._request.token_ids),
             generated_tokens=self._generated_tokens,
             cached_tokens=self._cached_tokens,
+            prefill_cached_tokens=self._prefill_cached_tokens,
+            itl_s=self._itl_s(),
             attempts=self.attempts,
             timings=split(self._marks, self.age_s, self._prefill, self._decode),
             prefill=self._prefill,
@@ -87,11 +93,18 @@ class Timeline:
         if decision is not None and decision.predicted is not None:
             self._observer.predicted(decision.predicted, self._placement.ttft_s)
 
+    def _itl_s(self) -> float | None:
+        return self._gaps_s / self._gaps if self._gaps else None
+
     def _delta(self, delta: Delta, now: float) -> None:
         count = len(delta.token_ids)
         if count:
             before = self._last_at.get(delta.index)
-            self._observer.tokens(count, None if before is None else now - before)
+            gap_s = None if before is None else now - before
+            self._observer.tokens(count, gap_s)
+            if gap_s is not None:
+                self._gaps += count
+                self._gaps_s += gap_s
             self._last_at[delta.index] = now
             self._generated_tokens += count
         if delta.num_cached_tokens is not None:

@@ -34,6 +34,8 @@ def ended(outcome: str = "finished", timings: Timings | None = None, decode: Leg
         prompt_tokens=100,
         generated_tokens=7,
         cached_tokens=96,
+        prefill_cached_tokens=0,
+        itl_s=None,
         attempts=1,
         timings=timings or Timings(2.0, 1.0),
         prefill=None,

@@ -23,7 +23,7 @@ def span_of(outcome: str, placement: Placement, **headers: str) -> ReadableSpan:
     tracing = Tracing(SimpleSpanProcessor(exporter), lambda: NOW_NS)
     asked = replace(request(prompt=132), trace_headers=headers)
     timings = Timings(2.0, 0.5, queue_s=0.1, prefill_s=0.3)
-    tracing.ended(Ended(asked, placement, outcome, 132, 7, 32, 1, timings, None, None))
+    tracing.ended(Ended(asked, placement, outcome, 132, 7, 32, 0, None, 1, timings, None, None))
     tracing.close()
     (span,) = exporter.get_finished_spans()
     return span
