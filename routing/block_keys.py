@@ -3,13 +3,22 @@
 A block's key is xxh3_64 of its token ids (unsigned 32-bit, little-endian), seeded with the key of the block before it;
 the first is seeded with `root`. So equal keys mean equal prefixes, under the same salt and LoRA. They guide routing
 only: whether bytes match is decided by the engine's own hashes.
+
+What else a block's contents depend on, e.g. an image behind placeholder tokens, is mixed in as extra bytes that follow
+its tokens (`image_bytes`, at both ends of the wire). A block without them has the key of its text.
 """
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from struct import iter_unpack
+from types import MappingProxyType
+from typing import Final
 
 import xxhash
+
+NO_EXTRAS: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
 def root(salt: str | None, lora: str | None) -> int:
@@ -22,31 +31,66 @@ def root(salt: str | None, lora: str | None) -> int:
     return state.intdigest()
 
 
-def extend(parent: int, token_ids: Sequence[int], block_size: int) -> list[int]:
+def extend(
+    parent: int, token_ids: Sequence[int], block_size: int, extras: Mapping[int, bytes] = NO_EXTRAS
+) -> list[int]:
     """The keys of the whole blocks of `token_ids`, which follow the block `parent` (or a `root`).
 
-    The tokens of a last, partial block have no key.
+    `extras` are the extra bytes of those blocks that have some, counted from 0 here. The tokens of a last, partial
+    block have no key.
     """
-    tokens = array("I", token_ids)
+    data = _packed(token_ids, len(token_ids) // block_size * block_size)
+    digest = xxhash.xxh3_64_intdigest
+    blocks = iter_unpack(f"{4 * block_size}s", data)
+    if not extras:
+        return [parent := digest(block, parent) for (block,) in blocks]
+    return [parent := digest(block + extras.get(i, b""), parent) for i, (block,) in enumerate(blocks)]
+
+
+def _packed(token_ids: Sequence[int], count: int) -> "array[int]":
+    if isinstance(token_ids, list):
+        tokens = array("I")
+        tokens.fromlist(token_ids if count == len(token_ids) else token_ids[:count])
+    else:
+        tokens = array("I", token_ids[:count])
     if sys.byteorder == "big":
         tokens.byteswap()
-    view = memoryview(tokens).cast("B")
-    block_bytes = block_size * tokens.itemsize
-    keys: list[int] = []
-    for start in range(0, len(view) - block_bytes + 1, block_bytes):
-        parent = xxhash.xxh3_64_intdigest(view[start : start + block_bytes], parent)
-        keys.append(parent)
-    return keys
+    return tokens
+
+
+def image_bytes(images: Iterable[tuple[str, int]]) -> bytes:
+    """The extra bytes of a block that images overlap: of each its identifier, and its start relative to the block.
+
+    In prompt order. vLLM's `BlockStored` names them like this among the `extra_keys` of each block.
+    """
+    parts = [(identifier.encode(), start) for identifier, start in images]
+    return b"".join(len(i).to_bytes(8, "little") + i + s.to_bytes(8, "little", signed=True) for i, s in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Something that is not text, behind `length_tokens` placeholders from token `offset_tokens` of the prompt on."""
+
+    identifier: str
+    offset_tokens: int
+    length_tokens: int
 
 
 class PromptKeys:
     """The keys of one prompt's whole blocks, computed once for each block size that is asked for."""
 
-    __slots__ = ("_by_block_size", "_root", "_token_ids")
+    __slots__ = ("_by_block_size", "_images", "_root", "_token_ids")
 
-    def __init__(self, token_ids: Sequence[int], salt: str | None = None, lora: str | None = None) -> None:
+    def __init__(
+        self,
+        token_ids: Sequence[int],
+        salt: str | None = None,
+        lora: str | None = None,
+        images: Sequence[Image] = (),
+    ) -> None:
         self._token_ids = token_ids
         self._root = root(salt, lora)
+        self._images = images
         self._by_block_size: dict[int, Sequence[int]] = {}
 
     @classmethod
@@ -60,8 +104,19 @@ class PromptKeys:
         """The keys for blocks of `block_size` tokens, in prompt order."""
         keys = self._by_block_size.get(block_size)
         if keys is None:
-            keys = self._by_block_size[block_size] = extend(self._root, self._token_ids, block_size)
+            extras = _extras(self._images, block_size) if self._images else NO_EXTRAS
+            keys = self._by_block_size[block_size] = extend(self._root, self._token_ids, block_size, extras)
         return keys
+
+
+def _extras(images: Sequence[Image], block_size: int) -> Mapping[int, bytes]:
+    """The extra bytes of the blocks that images overlap."""
+    overlaps: dict[int, list[tuple[str, int]]] = {}
+    for image in sorted(images, key=lambda image: image.offset_tokens):
+        end = image.offset_tokens + image.length_tokens
+        for block in range(image.offset_tokens // block_size, -(-end // block_size)):
+            overlaps.setdefault(block, []).append((image.identifier, image.offset_tokens - block * block_size))
+    return {block: image_bytes(found) for block, found in overlaps.items()}
 
 
 NO_KEYS = PromptKeys(())

@@ -1,0 +1,213 @@
+"""The index's replicas: which bits stand for them, which nodes they share, what is known of them.
+
+A replica has a slot: bit `2·slot` of a mask is its device, bit `2·slot + 1` what it told of its node's host tier. Slots
+of replicas that went are given to the next, lowest first.
+
+Invariant (`check`): no two replicas share a slot; `exact` is the device bits of the EXACT replicas; a node's masks
+are those of its replicas, and no node is without one.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from routing.index import Tier
+
+MAX_REMEMBERED: Final = 4_096
+"""Masks whose meaning is remembered; beyond it they are read anew."""
+
+
+@dataclass(slots=True)
+class Node:
+    """The bits of its replicas: their devices, and their host tiers. A replica of no known node has one to itself."""
+
+    node_id: str | None
+    devices: int = 0
+    hosts: int = 0
+
+
+@dataclass(slots=True)
+class Replica:
+    """One replica. `told` are the tiers whose snapshot is in."""
+
+    replica_id: str
+    slot: int
+    node: Node
+    told: set[Tier] = field(default_factory=set)
+
+    @property
+    def device(self) -> int:
+        """The bit of its device."""
+        return 1 << 2 * self.slot
+
+    @property
+    def host(self) -> int:
+        """The bit of what it told of its node's host tier."""
+        return 2 << 2 * self.slot
+
+    def bit(self, tier: Tier) -> int:
+        """Either of both."""
+        return self.device if tier is Tier.DEVICE else self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A mask in words: the replicas of its device bits, the nodes of its host bits."""
+
+    replicas: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+class Replicas:
+    """All known replicas, and what masks mean."""
+
+    def __init__(self) -> None:
+        self.exact = 0
+        self.hosts = 0
+        self._known: dict[str, Replica] = {}
+        self._by_slot: list[Replica | None] = []
+        self._free: list[int] = []
+        self._nodes: dict[str, Node] = {}
+        self._names: dict[int, Names] = {}
+        self._usable: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._known.values())
+
+    @property
+    def bits(self) -> int:
+        """The width of masks."""
+        return 2 * len(self._by_slot)
+
+    def get(self, replica_id: str) -> Replica | None:
+        """None for an unknown one."""
+        return self._known.get(replica_id)
+
+    # Change
+
+    def know(self, replica_id: str) -> Replica:
+        """The replica, with a slot of its own from now on; DEGRADED and on no known node if it is new."""
+        replica = self._known.get(replica_id)
+        if replica is None:
+            slot = heapq.heappop(self._free) if self._free else len(self._by_slot)
+            replica = self._known[replica_id] = Replica(replica_id, slot, Node(None))
+            self._by_slot[slot : slot + 1] = [replica]
+            self._enter(replica, replica.node)
+        return replica
+
+    def place(self, replica: Replica, node_id: str) -> None:
+        """The replica runs on that node."""
+        if replica.node.node_id != node_id:
+            self._leave(replica)
+            self._enter(replica, self._nodes.setdefault(node_id, Node(node_id)))
+
+    def forget(self, replica: Replica) -> None:
+        """It is gone, its slot is free."""
+        self.degrade(replica)
+        self._leave(replica)
+        self._by_slot[replica.slot] = None
+        heapq.heappush(self._free, replica.slot)
+        del self._known[replica.replica_id]
+
+    def tell(self, replica: Replica, tier: Tier) -> None:
+        """The tier's snapshot is in."""
+        replica.told.add(tier)
+        if tier is Tier.DEVICE and not self.exact & replica.device:
+            self.exact |= replica.device
+            self._usable.clear()
+
+    def degrade(self, replica: Replica) -> None:
+        """Nothing is known of it any more."""
+        replica.told.clear()
+        self.exact &= ~replica.device
+        self._usable.clear()
+
+    def _enter(self, replica: Replica, node: Node) -> None:
+        replica.node = node
+        node.devices |= replica.device
+        node.hosts |= replica.host
+        self.hosts |= replica.host
+        self._misremember()
+
+    def _leave(self, replica: Replica) -> None:
+        node = replica.node
+        node.devices ^= replica.device
+        node.hosts ^= replica.host
+        self.hosts ^= replica.host
+        if not node.devices and node.node_id is not None:
+            del self._nodes[node.node_id]
+        self._misremember()
+
+    def _misremember(self) -> None:
+        self._names.clear()
+        self._usable.clear()
+
+    # What masks mean
+
+    def usable(self, mask: int) -> int:
+        """Who can use a block: devices that hold it or whose node's host tier does, and all host bits of such nodes."""
+        found = self._usable.get(mask)
+        if found is None:
+            if len(self._usable) >= MAX_REMEMBERED:
+                self._usable.clear()
+            found = self._usable[mask] = self._spread(mask)
+        return found
+
+    def _spread(self, mask: int) -> int:
+        devices, hosts = mask & ~self.hosts, 0
+        told = mask & self.hosts
+        while told:
+            node = self._holder((told & -told).bit_length()).node
+            devices |= node.devices
+            hosts |= node.hosts
+            told &= ~node.hosts
+        return devices & self.exact | hosts
+
+    def names(self, mask: int) -> Names:
+        """The mask in words."""
+        found = self._names.get(mask)
+        if found is None:
+            if len(self._names) >= MAX_REMEMBERED:
+                self._names.clear()
+            found = self._names[mask] = self._read(mask)
+        return found
+
+    def _read(self, mask: int) -> Names:
+        replicas: list[str] = []
+        nodes: dict[str, None] = {}
+        while mask:
+            low = mask & -mask
+            replica = self._holder(low.bit_length())
+            if low == replica.device:
+                replicas.append(replica.replica_id)
+            elif replica.node.node_id is not None:
+                nodes[replica.node.node_id] = None
+            mask ^= low
+        return Names(tuple(replicas), tuple(nodes))
+
+    def _holder(self, position: int) -> Replica:
+        """Whose bit it is; positions count from 1."""
+        replica = self._by_slot[(position - 1) // 2]
+        assert replica is not None, "the bit of a replica that is gone"
+        return replica
+
+    # Truth
+
+    def check(self) -> None:
+        """Assert the invariant."""
+        slots = [replica.slot for replica in self]
+        assert len(set(slots)) == len(slots), "a slot is shared"
+        assert sorted(slots + self._free) == list(range(len(self._by_slot)))
+        assert all(self._by_slot[replica.slot] is replica for replica in self)
+        assert self.exact == sum(replica.device for replica in self if Tier.DEVICE in replica.told)
+        assert self.hosts == sum(replica.host for replica in self)
+        for node in [*self._nodes.values(), *(replica.node for replica in self)]:
+            members = [replica for replica in self if replica.node is node]
+            assert members, "a node without replicas is kept"
+            assert node.devices == sum(replica.device for replica in members)
+            assert node.hosts == sum(replica.host for replica in members)
+        assert all(name == node.node_id for name, node in self._nodes.items())
