@@ -4,7 +4,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 
-from cluster.gateway import sse
+from cluster.gateway import sse, tokenising
 from cluster.gateway.arguments import server_arguments
 from cluster.gateway.asgi import GatewayApplication
 from cluster.gateway.backend import Backend
@@ -26,6 +26,7 @@ async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config()
     args.model = settings.served_name  # from here on it is only what `/v1/models` calls the root: no place on our disk
     client = ClusterClient(config, backend)
+    tokenising.install(client.renderer)
     app = build_app(args, _TASKS, config.model_config)
     await init_app_state(client, app.state, args, _TASKS)
     app.state.server = None  # vLLM's error handlers stop a server whose engine has died; ours is a fleet
