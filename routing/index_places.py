@@ -81,13 +81,14 @@ class Places:
 
     def add(self, bit: int, keys: Sequence[int]) -> None:
         """These keys are in that place. Raises OverflowError, and changes nothing, for what is not 64 bits."""
-        place = self._places.get(bit)
-        if place is None:
-            place = self._places[bit] = _Place(bit)
+        if not keys:
+            return
+        place = self._places.get(bit) or _Place(bit)
         masks = self._masks
         new = masks.keys().isdisjoint(keys)
         fresh = dict.fromkeys(keys, place.bit) if new else self._merged(place.bit, keys)
         place.log.fromlist(list(fresh))
+        self._places[bit] = place
         masks.update(fresh)
         self._count(place, len(fresh))
 
