@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from cluster.runtime.flags import serve_flags
 from cluster.runtime.folders import make_run_folder
 from cluster.runtime.mark import RunMark
+from cluster.runtime.ticket import Ticket, leave_ticket
 from configs.load import Deployment
 from configs.schema import BatonConfig
 
@@ -67,6 +68,8 @@ class PrivateInstance:
         )
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
         serve.start(http_options=deployment.http.model_dump(), proxy_location="HeadOnly")
+        address = ray.get_runtime_context().gcs_address
+        leave_ticket(self._mark, Ticket(address, os.environ.get("RAY_AUTH_TOKEN")))
 
     def check(self) -> None:
         import ray._private.worker
