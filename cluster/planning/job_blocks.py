@@ -1,0 +1,81 @@
+"""The blocks of the jobs of one engine: what each holds, and how its content becomes known.
+
+A job holds `blocks`, of which the first `published` have the keys of its prompt, then keys of its own for the answer:
+no trace tells how a later prompt would repeat it.
+"""
+
+from collections.abc import Iterable
+
+from cluster.planning.device_cache import CacheChanges, DeviceCache
+from cluster.planning.host_cache import HostCache
+from cluster.planning.job import Job
+
+_NOTHING = CacheChanges((), ())
+
+
+class JobBlocks:
+    """Owns the device's cache. `first_own_key` begins a range of keys that nothing else uses."""
+
+    def __init__(self, device: DeviceCache, block_size_tokens: int, first_own_key: int, host: HostCache | None) -> None:
+        self.device = device
+        self._size = block_size_tokens
+        self._own_key = first_own_key
+        self._host = host
+
+    def place(self, job: Job, reserved: int) -> bool:
+        """Hold what is cached of a waiting job and allocate the rest of its prompt; False when there is no room.
+
+        `reserved` blocks stay available. The last token is always computed, so never all of a prompt is cached.
+        """
+        usable = job.keys[: self._usable(job)]
+        cached = usable[: self.device.prefix(usable)]
+        needed = -(-job.target // self._size) - len(cached)
+        if needed + self.device.idle_among(cached) + reserved > self.device.available:
+            return False
+        self.device.hold(cached)
+        self.device.allocate(needed)
+        job.blocks, job.published = needed + len(cached), len(cached)
+        job.computed = len(cached) * self._size
+        return True
+
+    def loadable(self, job: Job) -> int:
+        """Blocks after the cached prefix of a placed job that lie in host memory."""
+        if job.supplied > job.published:
+            return min(job.supplied, self._usable(job)) - job.published
+        return self._host.prefix(job.keys[job.published : self._usable(job)]) if self._host is not None else 0
+
+    def publish(self, job: Job, tokens: int) -> None:
+        """The first `tokens` of a job are in their blocks, or will be when this step ends."""
+        full = tokens // self._size
+        if full <= job.published:
+            return
+        missing = full - len(job.keys)
+        if missing > 0:
+            job.keys.extend(range(self._own_key, self._own_key + missing))
+            self._own_key += missing
+        self.device.publish(job.keys[job.published : full])
+        job.published = full
+
+    def growth(self, jobs: Iterable[Job], steps: int) -> int:
+        """Blocks it takes to decode `steps` tokens more of each. The token made last needs none before the next."""
+        return sum(max(0, -(-(job.context_tokens + steps - 1) // self._size) - job.blocks) for job in jobs)
+
+    def grow(self, job: Job, steps: int) -> None:
+        """`steps` tokens of a job were decoded."""
+        grown = self.growth((job,), steps)
+        if grown:
+            self.device.allocate(grown)
+            job.blocks += grown
+        self.publish(job, job.context_tokens + steps - 1)
+
+    def release(self, job: Job) -> None:
+        """A job gives up all its blocks."""
+        self.device.release(job.keys[: job.published], job.blocks - job.published)
+        job.blocks = job.published = job.computed = 0
+
+    def spill(self, changes: CacheChanges) -> CacheChanges:
+        """What left the device goes to host memory, where there is some. Returns what changed there."""
+        return self._host.store(changes.removed) if self._host is not None and changes.removed else _NOTHING
+
+    def _usable(self, job: Job) -> int:
+        return (job.target - 1) // self._size

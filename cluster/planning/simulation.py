@@ -1,0 +1,194 @@
+"""A cluster in virtual time: a trace comes in, an outcome comes out.
+
+`Simulation` plays the world between the gateways and the workers: it hands requests to gateways in turn, legs to
+workers, and what happens there back to the gateway that asked.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from cluster.planning.device_cache import CacheChanges
+from cluster.planning.events import Events
+from cluster.planning.gateway import Attempt, Gateway, Wish
+from cluster.planning.handoff import Handoff
+from cluster.planning.host_cache import HostCache
+from cluster.planning.itl_histogram import ItlHistogram
+from cluster.planning.job import Job
+from cluster.planning.outcome import Outcome, Record, WorkerOutcome
+from cluster.planning.settings import ClusterSettings
+from cluster.planning.site import Site, build_worker
+from cluster.planning.step import StepEnd
+from cluster.planning.trace import Trace, TraceRequest
+from routing.fleet import Fleet
+from routing.index import Tier
+
+
+class Simulation:
+    """Owns the sites and the open attempts. Gateways take turns, request by request."""
+
+    def __init__(self, settings: ClusterSettings, gateways: Sequence[Gateway], trace: Trace) -> None:
+        self.events = Events()
+        self.itl = ItlHistogram()
+        self.sites: dict[str, Site] = {}
+        self.records: list[Record] = []
+        self._settings = settings
+        self._gateways = gateways
+        self._trace = trace
+        self._attempts: dict[Job, Attempt] = {}
+        self._handoffs: dict[Job, Handoff] = {}
+        self._given: dict[str, int] = {}
+        self._build()
+
+    def run(self) -> Outcome:
+        """Until nothing happens any more."""
+        self.events.run()
+        return self.outcome()
+
+    def kill(self, replica_id: str) -> None:
+        """A worker dies now. Its gateways know at once, and place what it had elsewhere."""
+        site = self.sites.pop(replica_id)
+        lost = site.kill()
+        for gateway in self._gateways:
+            gateway.lost(replica_id)
+        for job in lost:
+            if (attempt := self._attempts.get(job)) is not None:
+                self._leg_lost(attempt, job, replica_id)
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        """Do something at a time of the simulation."""
+        self.events.at(time, action)
+
+    def outcome(self) -> Outcome:
+        """What there is so far."""
+        workers = [
+            WorkerOutcome(
+                replica_id=site.settings.replica_id,
+                role=site.settings.role.value,
+                requests=self._given.get(site.settings.replica_id, 0),
+                busy_s=site.worker.totals.busy_s,
+                computed_tokens=site.worker.totals.computed_tokens,
+                preempted=site.worker.totals.preempted,
+            )
+            for site in self.sites.values()
+        ]
+        return Outcome(self.records, workers, self.itl, self.events.now)
+
+    # What sites tell (`Listener`)
+
+    def step_ended(self, site: Site, end: StepEnd) -> None:
+        """See `Listener`."""
+        if end.emitting:
+            self.itl.add(end.step_s, end.emitting * end.steps)
+        for chunk in end.chunks:
+            if (handoff := self._handoffs.get(chunk.job)) is not None:
+                handoff.progressed(chunk, end.starts_at, self.events.now)
+        for job in end.completed:
+            if (attempt := self._attempts.get(job)) is not None:
+                self._prompt_computed(attempt, job)
+        for job in end.done:
+            if (attempt := self._attempts.pop(job, None)) is not None and job is attempt.decode:
+                self._finished(attempt)
+
+    def cache_changed(self, site: Site, tier: Tier, changes: CacheChanges) -> None:
+        """See `Listener`. A node's memory is told of by each of its workers."""
+        tellers = [site] if tier is Tier.DEVICE else self._neighbours(site)
+        for gateway in self._gateways:
+            if gateway.mind.index is not None:
+                for teller in tellers:
+                    gateway.mind.index.apply(teller.settings.replica_id, tier, changes.stored, changes.removed)
+
+    def _build(self) -> None:
+        hosts: dict[str, HostCache] = {}
+        for number, settings in enumerate(self._settings.workers):
+            worker = build_worker(settings, number, hosts)
+            site = Site(settings, self._settings.network, self.events, self, worker, len(self._gateways))
+            self.sites[settings.replica_id] = site
+            for gateway in self._gateways:
+                if gateway.mind.index is not None:
+                    gateway.mind.index.snapshot(settings.replica_id, Tier.DEVICE, ())
+        for number, request in enumerate(self._trace.requests):
+            self.records.append(Record(request.arrival_s, request.prompt_tokens, request.output_tokens))
+            self.events.at(request.arrival_s, partial(self._arrive, number, request))
+
+    def _arrive(self, number: int, request: TraceRequest) -> None:
+        size = self._trace.block_size_tokens
+        self._place(Wish(number, request, self._settings.max_tokens, size))
+
+    def _place(self, wish: Wish) -> None:
+        which = wish.number % len(self._gateways)
+        fleet = Fleet({name: site.replica(which) for name, site in self.sites.items()})
+        attempt = self._gateways[which].place(wish, fleet, self.events.now)
+        record = self.records[wish.number]
+        record.attempts += 1
+        decision = attempt.decision
+        record.decode, record.prefill = decision.decode, decision.prefill
+        if decision.predicted is not None and record.attempts == 1:
+            record.predicted_ttft_s = decision.predicted.ttft_s
+        self._open(attempt)
+
+    def _open(self, attempt: Attempt) -> None:
+        """Both legs at once: the decode worker waits for the blocks, its engine does not."""
+        decode_site = self.sites[attempt.decision.decode]
+        self._expect(decode_site, attempt, attempt.decode)
+        if attempt.prefill is None:
+            decode_site.submit(attempt.decode)
+            return
+        assert attempt.decision.prefill is not None
+        prefill_site = self.sites[attempt.decision.prefill]
+        self._expect(prefill_site, attempt, attempt.prefill)
+        self._handoffs[attempt.prefill] = Handoff(attempt.prefill, attempt.decode, decode_site)
+        prefill_site.submit(attempt.prefill)
+
+    def _expect(self, site: Site, attempt: Attempt, job: Job) -> None:
+        self._attempts[job] = attempt
+        self._given[site.settings.replica_id] = self._given.get(site.settings.replica_id, 0) + 1
+        site.expect(job)
+
+    def _prompt_computed(self, attempt: Attempt, job: Job) -> None:
+        record = self.records[job.request]
+        if job is attempt.prefill:
+            record.computed_tokens += job.work_tokens
+            self._gateway(attempt).prompt_computed(attempt)
+            self._end_handoff(self._handoffs.pop(job))
+            return
+        if attempt.prefill is None:
+            self._gateway(attempt).prompt_computed(attempt)
+        if record.first_s < 0:
+            record.first_s = self.events.now
+
+    def _end_handoff(self, handoff: Handoff) -> None:
+        handoff.end()
+        self.events.at(handoff.arrived_at, partial(self._submit_decode, handoff))
+
+    def _submit_decode(self, handoff: Handoff) -> None:
+        if handoff.decode in self._attempts:
+            handoff.destination.submit(handoff.decode)
+
+    def _finished(self, attempt: Attempt) -> None:
+        record = self.records[attempt.wish.number]
+        record.last_s = self.events.now
+        record.computed_tokens += attempt.decode.work_tokens
+        self._gateway(attempt).ended(attempt)
+
+    def _leg_lost(self, attempt: Attempt, job: Job, replica_id: str) -> None:
+        """Prefill lost: decode computes what did not arrive. Decode lost: all again elsewhere, tokens made kept."""
+        del self._attempts[job]
+        self.records[job.request].computed_tokens += job.work_tokens
+        if job is attempt.prefill:
+            self._gateway(attempt).prompt_computed(attempt)
+            self._end_handoff(self._handoffs.pop(job))
+            return
+        self._gateway(attempt).ended(attempt)
+        if attempt.prefill is not None and self._attempts.pop(attempt.prefill, None) is not None:
+            self._handoffs.pop(attempt.prefill)
+            assert attempt.decision.prefill is not None
+            self.sites[attempt.decision.prefill].cancel(attempt.prefill)
+        wish = attempt.wish
+        exclude, emitted = wish.exclude | {replica_id}, wish.emitted + job.emitted
+        self._place(Wish(wish.number, wish.request, wish.max_tokens, wish.block_size_tokens, exclude, emitted))
+
+    def _gateway(self, attempt: Attempt) -> Gateway:
+        return self._gateways[attempt.decode.gateway]
+
+    def _neighbours(self, site: Site) -> list[Site]:
+        return [other for other in self.sites.values() if other.settings.node_id == site.settings.node_id]

@@ -1,0 +1,69 @@
+"""How long an engine's step takes. Pure functions of what the step computes; the worker model knows no others."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class StepTime(Protocol):
+    """A timing model of one engine. All times in seconds."""
+
+    def step_s(self, prefill_tokens: int, decoding: int, context_tokens: int) -> float:
+        """A step that computes `prefill_tokens` of prompts and one token for each of `decoding` requests.
+
+        `context_tokens` is the sum of what these have in the KV cache.
+        """
+        ...
+
+    def run_s(self, steps: int, decoding: int, context_tokens: int) -> float:
+        """`steps` steps one after another that only decode: the context grows by `decoding` tokens at each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoPolynomial:
+    """The default timing model of NVIDIA Dynamo's mocker (1.6), an 8B model on a large GPU.
+
+    Prefill of n tokens, in ms: 4.209989e-7 n² + 1.518344e-2 n + 16.50142; a decode step at the share x of the KV cache
+    in use: -25.74 x² + 54.01 x + 5.74, at least 1; a step that does both takes the sum. Read in its source
+    (lib/mocker, `PerfModel::Polynomial`) and equal to the times its offline replay reports.
+    """
+
+    capacity_tokens: int
+
+    def step_s(self, prefill_tokens: int, decoding: int, context_tokens: int) -> float:
+        """See `StepTime`."""
+        prefill_ms = (
+            4.209989e-7 * prefill_tokens**2 + 1.518344e-2 * prefill_tokens + 16.50142 if prefill_tokens else 0.0
+        )
+        return (prefill_ms + (self._decode_ms(context_tokens) if decoding else 0.0)) / 1000
+
+    def run_s(self, steps: int, decoding: int, context_tokens: int) -> float:
+        """See `StepTime`: the sum of the polynomial over an arithmetic progression, in closed form."""
+        last = context_tokens + (steps - 1) * decoding
+        if last > self.capacity_tokens:  # beyond the fit each step is at its ceiling
+            return sum(self._decode_ms(context_tokens + i * decoding) for i in range(steps)) / 1000
+        x, d = context_tokens / self.capacity_tokens, decoding / self.capacity_tokens
+        first_powers = steps * x + d * steps * (steps - 1) / 2
+        squares = steps * x * x + x * d * steps * (steps - 1) + d * d * (steps - 1) * steps * (2 * steps - 1) / 6
+        return (-25.74 * squares + 54.01 * first_powers + 5.74 * steps) / 1000
+
+    def _decode_ms(self, context_tokens: int) -> float:
+        x = min(context_tokens / self.capacity_tokens, 1.0)
+        return max(-25.74 * x * x + 54.01 * x + 5.74, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearStepTime:
+    """The timing model of our simulated engine (`engines/simulated/cost.py`): each part costs the same everywhere."""
+
+    step_base_s: float
+    request_s: float
+    prefill_token_s: float
+
+    def step_s(self, prefill_tokens: int, decoding: int, context_tokens: int) -> float:
+        """See `StepTime`; the context costs nothing."""
+        return self.step_base_s + self.request_s * decoding + self.prefill_token_s * prefill_tokens
+
+    def run_s(self, steps: int, decoding: int, context_tokens: int) -> float:
+        """See `StepTime`."""
+        return steps * self.step_s(0, decoding, context_tokens)
