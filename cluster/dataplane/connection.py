@@ -111,6 +111,8 @@ class FrameConnection(asyncio.Protocol):
         if chunks:
             self._sent_at = self._loop.time()
             self._transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        if self.outbox.has_more:
+            self.schedule()
 
     def close(self, reason: str) -> None:
         """Send what waits, then close. What the peer does not read within `connect_s` is dropped."""

@@ -16,10 +16,12 @@ import msgspec
 
 from kvtransfer.framing import frame as framed
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 Role = Literal["prefill", "decode"]
 FailureKind = Literal["invalid", "engine", "unavailable", "deadline", "draining"]
+KvTier = Literal["device", "host"]
+KV_TIERS: tuple[KvTier, ...] = ("device", "host")
 
 
 class TokenLogprob(msgspec.Struct, array_like=True, frozen=True):
@@ -100,6 +102,7 @@ class WorkerInfo(msgspec.Struct, array_like=True, frozen=True):
     block_size_tokens: int
     max_model_len: int
     epoch: str  # names this life of the replica
+    kv_blocks: int = 0  # the device's capacity in blocks; 0: unknown
 
 
 # Worker to gateway
@@ -141,8 +144,10 @@ class StreamFailed(msgspec.Struct, frozen=True, tag="failed"):
 class Load(msgspec.Struct, frozen=True, tag="load"):
     """How busy a worker is; sent when it changes, at most every 50 ms, and at least every second.
 
-    Every worker's load counts the work of all gateways. `counters` only grow within the worker's epoch; `gauges` are
-    now.
+    Every worker's load counts the work of all gateways; `others_*` is what of the streams open now is not of the
+    gateway that gets the frame, counted as that gateway counts its own in its ledger: a request for each output that is
+    decoded or waits for its blocks and for each prompt that is prefilled, and the uncached tokens of each prompt that
+    is computed here and has no token yet. `counters` only grow within the worker's epoch; `gauges` are now.
     """
 
     running: int
@@ -154,15 +159,21 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     draining: bool
     counters: dict[str, float] = {}
     gauges: dict[str, float] = {}
+    others_requests: int = 0
+    others_prefill_tokens: int = 0
 
 
 class KvEvents(msgspec.Struct, frozen=True, tag="kv_events"):
-    """Changes of the blocks on the worker's device, by router key. `snapshot` replaces all that was known before.
+    """Changes of the blocks on the worker's device, or in its node's store as far as the worker knows their keys (the
+    `host` tier: the workers of a node know it together), by router key.
 
-    `sequence` grows by one with each frame of a connection and starts at 0 with the snapshot.
+    Each tier begins with a `snapshot`, which replaces all that was known of it before and may go on in frames without;
+    another may come at any time. A key is in one list at most. `sequence` counts the frames of a connection, of both
+    tiers, from 0: a gap means that what is known is not true any more.
     """
 
     sequence: int
+    tier: KvTier
     snapshot: bool
     stored: list[int]
     removed: list[int]

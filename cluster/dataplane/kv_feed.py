@@ -1,55 +1,59 @@
-"""What one gateway has yet to hear about the blocks on a worker's device. Pure.
+"""What one gateway has yet to hear about the blocks of a worker, tier by tier. Pure.
 
-Invariant: snapshot plus changes sent, in order, is what the device holds. Changes that wait are netted per key and
-bounded: beyond `max_pending_keys` they are dropped for a fresh snapshot, so a gateway that cannot keep up costs
-a constant.
+Invariant: the frames of a tier, in order, add up to what it holds as soon as nothing waits. What waits is bounded; see
+`kvtransfer.net_changes`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
-from cluster.dataplane.frames import KvEvents
+from cluster.dataplane.frames import KV_TIERS, KvEvents, KvTier
+from kvtransfer.net_changes import MAX_TAKEN_KEYS, MAX_WAITING_KEYS, NetChanges
 
-MAX_PENDING_KEYS = 65_536
+KvSnapshot = Callable[[KvTier], Collection[int]]
+"""All keys that a tier holds now."""
 
 
 class KvFeed:
-    """The events of one connection. `snapshot` gives all keys on the device now."""
+    """The events of one connection."""
 
-    def __init__(self, snapshot: Callable[[], Sequence[int]], max_pending_keys: int = MAX_PENDING_KEYS) -> None:
-        self._snapshot = snapshot
-        self._max_pending_keys = max_pending_keys
-        self._needs_snapshot = True
-        self._present: dict[int, bool] = {}
+    def __init__(
+        self,
+        snapshot: KvSnapshot,
+        max_pending_keys: int = MAX_WAITING_KEYS,
+        max_frame_keys: int = MAX_TAKEN_KEYS,
+    ) -> None:
+        self._tiers: dict[KvTier, NetChanges[int]] = {
+            tier: NetChanges(partial(snapshot, tier), max_pending_keys, max_frame_keys) for tier in KV_TIERS
+        }
+        self._turn = list(KV_TIERS)
         self._sequence = 0
 
-    def change(self, stored: Iterable[int], removed: Iterable[int]) -> None:
-        """These keys appeared and then those disappeared; a key alternates between the two over time."""
-        if self._needs_snapshot:
-            return
-        for key in stored:
-            self._note(key, True)
-        for key in removed:
-            self._note(key, False)
-        if len(self._present) > self._max_pending_keys:
-            self._needs_snapshot = True
-            self._present.clear()
+    @property
+    def waiting(self) -> bool:
+        """Whether the gateway does not know everything."""
+        return any(changes.waiting for changes in self._tiers.values())
 
-    def _note(self, key: int, present: bool) -> None:
-        if self._present.get(key, present) != present:
-            del self._present[key]
-        else:
-            self._present[key] = present
+    @property
+    def pending_keys(self) -> int:
+        """Keys that wait, of all tiers."""
+        return sum(map(len, self._tiers.values()))
+
+    def change(self, tier: KvTier, stored: Iterable[int], removed: Iterable[int]) -> None:
+        """These keys appeared and then those disappeared; a key alternates between the two over time."""
+        changes = self._tiers[tier]
+        for key in stored:
+            changes.note(key, True)
+        for key in removed:
+            changes.note(key, False)
 
     def take(self) -> KvEvents | None:
-        """The next frame, or None when the gateway knows everything."""
-        if self._needs_snapshot:
-            self._needs_snapshot = False
-            self._sequence = 0
-            return KvEvents(sequence=0, snapshot=True, stored=list(self._snapshot()), removed=[])
-        if not self._present:
-            return None
-        self._sequence += 1
-        stored = [key for key, present in self._present.items() if present]
-        removed = [key for key, present in self._present.items() if not present]
-        self._present.clear()
-        return KvEvents(sequence=self._sequence, snapshot=False, stored=stored, removed=removed)
+        """The next frame, the tiers taking turns; None when the gateway knows everything."""
+        for tier in self._turn:
+            change = self._tiers[tier].take()
+            if change is not None:
+                self._turn.remove(tier)
+                self._turn.append(tier)
+                sequence, self._sequence = self._sequence, self._sequence + 1
+                return KvEvents(sequence, tier, change.snapshot, change.appeared, change.gone)
+        return None

@@ -3,9 +3,27 @@
 Real: `cluster.workers.legs.Legs` over an engine. Fake: `tests` answer streams by hand.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.dataplane.frames import Delta, FailureKind, Generate
+
+
+@dataclass(frozen=True, slots=True)
+class LegWork:
+    """What a leg still asks of its engine: see `cluster.dataplane.frames.Load`."""
+
+    requests: int = 0
+    prefill_tokens: int = 0
+
+    def __add__(self, other: "LegWork") -> "LegWork":
+        return LegWork(self.requests + other.requests, self.prefill_tokens + other.prefill_tokens)
+
+    def __sub__(self, other: "LegWork") -> "LegWork":
+        return LegWork(self.requests - other.requests, self.prefill_tokens - other.prefill_tokens)
+
+
+NO_WORK = LegWork()
 
 
 class LegSink(Protocol):
@@ -25,7 +43,12 @@ class LegSink(Protocol):
 
 
 class RunningLeg(Protocol):
-    """What a gateway may still say about a leg."""
+    """What a gateway may still say about a leg, and what it asks of the engine now."""
+
+    @property
+    def work(self) -> LegWork:
+        """Cheap: asked of every leg each time a load is published."""
+        ...
 
     def abort(self) -> None:
         """Not wanted any more. May be called after the end."""

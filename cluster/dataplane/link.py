@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -34,6 +34,7 @@ from cluster.dataplane.frames import (
     WorkerInfo,
     from_worker,
 )
+from cluster.dataplane.kv_inbox import KvInbox, KvListener
 from cluster.dataplane.stream import WorkerStream
 from cluster.dataplane.token_ids import pack_token_ids
 from cluster.errors import (
@@ -59,18 +60,6 @@ _ERRORS: dict[FailureKind, type[BatonError]] = {
     "deadline": DeadlineExceeded,
     "draining": NoReplicaReady,
 }
-
-
-class KvListener(Protocol):
-    """Whoever keeps an index of what the workers hold."""
-
-    def kv_events(self, replica_id: str, events: KvEvents) -> None:
-        """In order within a connection; a snapshot begins each."""
-        ...
-
-    def kv_lost(self, replica_id: str) -> None:
-        """The connection is gone: nothing is known of this replica any more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +94,7 @@ class WorkerLink:
         self.streams: dict[int, WorkerStream] = {}
         self._settings = settings
         self._observer = observer
+        self._kv = KvInbox(replica_id, observer.kv)
         self._connection: FrameConnection | None = None
         self._ended: asyncio.Future[str] | None = None
         self._refused = ""
@@ -161,8 +151,11 @@ class WorkerLink:
                 connection.abort("done")
 
     def retire(self) -> None:
-        """The worker is not listed any more: no new streams; the connection goes when the last stream ends."""
+        """The worker is not listed any more: no new streams; the connection goes when the last stream ends. What it
+        holds is forgotten at once.
+        """
         self._retired.set()
+        self._kv.retire()
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
@@ -184,8 +177,7 @@ class WorkerLink:
             case StreamFailed() if self.info is not None:
                 self._end(frame.stream, _ERRORS[frame.kind](frame.message))
             case KvEvents() if self.info is not None:
-                if self._observer.kv is not None:
-                    self._observer.kv.kv_events(self.replica_id, frame)
+                self._kv.received(frame)
             case Challenge() if self.info is None:
                 self._answer(frame)
             case Welcome() if self.info is None:
@@ -211,8 +203,7 @@ class WorkerLink:
         entered, self.info, self.load, self._connection = self.info is not None, None, None, None
         self._fail_streams(f"worker {self.replica_id} is gone: {reason}")
         if entered:
-            if self._observer.kv is not None:
-                self._observer.kv.kv_lost(self.replica_id)
+            self._kv.closed()
             self._observer.changed()
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(reason)
@@ -232,6 +223,7 @@ class WorkerLink:
         self._greeting.reschedule(None)
         self.info, self.last_error = info, ""
         self.connects += 1
+        self._kv.entered(info)
         self._observer.changed()
 
     # Streams

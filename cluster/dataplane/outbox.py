@@ -1,8 +1,8 @@
 """What waits to be sent on one connection. Pure: it decides what the next write holds, others write.
 
 Invariant: an output of a stream has at most one delta waiting (later ones are absorbed), there is at most one `Load`
-and one `Pong`, and KV changes are bounded by their feed. So while a socket is full, what waits is bounded by the
-streams in flight. A stream's `StreamFailed` leaves after its deltas.
+and one `Pong`, and KV changes are bounded by their feed, of which one frame leaves at a time. So while a socket is
+full, what waits is bounded by the streams in flight. A stream's `StreamFailed` leaves after its deltas.
 """
 
 from cluster.dataplane.frames import (
@@ -67,6 +67,11 @@ class Outbox:
     def follow(self, kv: KvFeed) -> None:
         """Send KV events of this feed from now on."""
         self._kv = kv
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `take` leaves KV events behind."""
+        return self._kv is not None and self._kv.waiting
 
     def take(self) -> list[bytes]:
         """Everything that waits, encoded, in the order to write it."""

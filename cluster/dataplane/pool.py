@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from cluster.coordinator.workers import Leg
 from cluster.dataplane.frames import Load, WorkerInfo
-from cluster.dataplane.link import KvListener, LinkObserver, PoolSettings, WorkerLink
+from cluster.dataplane.kv_inbox import KvListener
+from cluster.dataplane.link import LinkObserver, PoolSettings, WorkerLink
 from cluster.dataplane.stream import WorkerStream
 from cluster.errors import ReplicaLost
 from routing.fleet import Fleet, Replica, ReplicaLoad, Role
@@ -58,6 +59,8 @@ class WorkerPool:
 
     async def close(self) -> None:
         """End every link; open streams raise `ReplicaLost`."""
+        for link in self._links.values():
+            link.retire()
         self._links.clear()
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -93,6 +96,7 @@ class WorkerPool:
             log.error("the link to worker %s broke", link.replica_id, exc_info=error)
             if self._links.get(link.replica_id) is link:
                 del self._links[link.replica_id]
+                link.retire()
 
     # Workers
 
@@ -177,6 +181,7 @@ def _replica(replica_id: str, info: WorkerInfo, load: Load | None, fresh: bool) 
         kv_fingerprint=info.kv_fingerprint,
         block_size_tokens=info.block_size_tokens,
         max_model_len=info.max_model_len,
+        kv_blocks=info.kv_blocks,
         ready=ready,
         load=ReplicaLoad() if load is None else _replica_load(load),
     )
@@ -189,4 +194,6 @@ def _replica_load(load: Load) -> ReplicaLoad:
         held=load.held,
         queued_prefill_tokens=load.queued_prefill_tokens,
         kv_usage=load.kv_usage,
+        others_requests=load.others_requests,
+        others_prefill_tokens=load.others_prefill_tokens,
     )

@@ -7,9 +7,11 @@ holds up nobody, because each connection has its own outbox.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from cluster.dataplane.connection import ConnectionSettings, FrameConnection
 from cluster.dataplane.frames import (
@@ -20,6 +22,7 @@ from cluster.dataplane.frames import (
     FailureKind,
     Generate,
     Hello,
+    KvTier,
     Load,
     Ping,
     Pong,
@@ -30,8 +33,8 @@ from cluster.dataplane.frames import (
     WorkerInfo,
     from_gateway,
 )
-from cluster.dataplane.kv_feed import KvFeed
-from cluster.dataplane.legs import LegHandler, RunningLeg
+from cluster.dataplane.kv_feed import KvFeed, KvSnapshot
+from cluster.dataplane.legs import NO_WORK, LegHandler, LegWork, RunningLeg
 from cluster.errors import ProtocolViolation
 from kvtransfer import auth
 
@@ -55,11 +58,9 @@ class ServerSettings:
 
 
 class WorkerServer:
-    """Listens for gateways. `kv_snapshot` gives the router keys on the device now; None: no KV events are sent."""
+    """Listens for gateways. `kv_snapshot` gives the router keys of a tier now; None: no KV events are sent."""
 
-    def __init__(
-        self, settings: ServerSettings, handler: LegHandler, kv_snapshot: Callable[[], Sequence[int]] | None = None
-    ) -> None:
+    def __init__(self, settings: ServerSettings, handler: LegHandler, kv_snapshot: KvSnapshot | None = None) -> None:
         self.settings = settings
         self.handler = handler
         self.kv_snapshot = kv_snapshot
@@ -98,16 +99,17 @@ class WorkerServer:
             gateway.update_worker(worker)
 
     def publish_load(self, load: Load) -> None:
-        """Send the load to every gateway, and to each that comes later."""
+        """Send the load to every gateway, and to each that comes later; each hears what is of the others."""
         self.load = load
-        for gateway in self._gateways:
-            gateway.publish_load(load)
+        work = {gateway: gateway.work() for gateway in self._gateways}
+        everything = sum(work.values(), NO_WORK)
+        for gateway, own in work.items():
+            gateway.publish_load(load, everything - own)
 
-    def publish_kv(self, stored: Iterable[int], removed: Iterable[int]) -> None:
-        """Router keys that appeared on the device, then keys that disappeared."""
-        stored, removed = list(stored), list(removed)
+    def publish_kv(self, tier: KvTier, stored: Collection[int], removed: Collection[int]) -> None:
+        """Router keys that appeared in the tier, then keys that disappeared."""
         for gateway in self._gateways:
-            gateway.publish_kv(stored, removed)
+            gateway.publish_kv(tier, stored, removed)
 
     async def close(self) -> None:
         """Stop accepting, abort every stream, close every connection."""
@@ -219,7 +221,7 @@ class GatewayConnection:
         self.connection.allow_frames_up_to(self._server.settings.connection.max_frame_bytes)
         self.connection.send(Welcome(self._server.worker))
         if self._server.load is not None:
-            self.connection.send(self._server.load)
+            self._server.publish_load(self._server.load)
         if self._server.kv_snapshot is not None:
             self._kv = KvFeed(self._server.kv_snapshot, self._server.settings.max_pending_kv_keys)
             self.connection.outbox.follow(self._kv)
@@ -249,13 +251,18 @@ class GatewayConnection:
         if self.greeted:
             self.connection.send(Welcome(worker))
 
-    def publish_load(self, load: Load) -> None:
-        if self.greeted:
-            self.connection.send(load)
+    def work(self) -> LegWork:
+        """What its streams ask of the engine."""
+        return sum((sink.leg.work for sink in self.streams.values() if sink.leg is not None), NO_WORK)
 
-    def publish_kv(self, stored: Sequence[int], removed: Sequence[int]) -> None:
+    def publish_load(self, load: Load, others: LegWork) -> None:
+        if self.greeted:
+            parts = {"others_requests": others.requests, "others_prefill_tokens": others.prefill_tokens}
+            self.connection.send(msgspec.structs.replace(load, **parts))
+
+    def publish_kv(self, tier: KvTier, stored: Iterable[int], removed: Iterable[int]) -> None:
         if self._kv is not None:
-            self._kv.change(stored, removed)
+            self._kv.change(tier, stored, removed)
             self.connection.schedule()
 
     def close(self, reason: str) -> None:

@@ -49,8 +49,9 @@ class EngineStatistics:
 class BlocksChanged:
     """A change of what the device's prefix cache holds, in the engine's own hashes.
 
-    `stored`: `hashes` with their tokens, a chain that continues `parent` (None: the prompt's start). `removed`:
-    `hashes` are gone. `cleared`: everything is gone.
+    `stored`: `hashes` with their tokens, a chain that continues `parent` (None: the prompt's start). The chain ends
+    before a block whose content is more than its tokens, the salt and the LoRA name (an image, say): `inexpressible`
+    is how many were left out for that. `removed`: `hashes` are gone. `cleared`: everything is gone.
     """
 
     kind: Literal["stored", "removed", "cleared"]
@@ -59,6 +60,7 @@ class BlocksChanged:
     token_ids: Sequence[int] = ()
     cache_salt: str | None = None
     lora_name: str | None = None
+    inexpressible: int = 0
 
 
 class Engine(Protocol):

@@ -90,6 +90,11 @@ class VllmEngine:
         """Tokens of prompt plus output."""
         return int(self._facts.max_model_len)
 
+    @property
+    def kv_blocks(self) -> int:
+        """Blocks the device can hold."""
+        return int(self._facts.kv_blocks)
+
     def kv_fingerprint(self) -> KvFingerprint:
         """Who may exchange blocks with this engine."""
         fingerprint: KvFingerprint = self._facts.fingerprint

@@ -71,14 +71,36 @@ def _change(event: dict[str, Any]) -> BlocksChanged | None:
         return None
     if event["type"] == "BlockRemoved":
         return BlocksChanged("removed", event["block_hashes"])
+    return _stored(event)
+
+
+def _stored(event: dict[str, Any]) -> BlocksChanged:
+    hashes = event["block_hashes"]
+    plain = _plain_blocks(event)
     return BlocksChanged(
         "stored",
-        event["block_hashes"],
+        hashes[:plain],
         event["parent_block_hash"],
-        event["token_ids"],
+        event["token_ids"] if plain == len(hashes) else event["token_ids"][: plain * event["block_size"]],
         _cache_salt(event),
         event.get("lora_name"),
+        len(hashes) - plain,
     )
+
+
+def _plain_blocks(event: dict[str, Any]) -> int:
+    """How many of the first blocks depend on nothing but tokens, LoRA name and, at the prompt's start, the salt.
+
+    An entry of the extra keys has, in order, the LoRA name, a pair for each image, the salt, a digest of embeddings.
+    """
+    prefix = [] if event.get("lora_name") is None else [event["lora_name"]]
+    for index, keys in enumerate(event.get("extra_keys") or ()):
+        others = list(keys or ())
+        others = others[len(prefix) :] if others[: len(prefix)] == prefix else others
+        is_salt = len(others) == 1 and isinstance(others[0], str) and index == 0 and event["parent_block_hash"] is None
+        if others and not is_salt:
+            return index
+    return len(event["block_hashes"])
 
 
 def _cache_salt(event: dict[str, Any]) -> str | None:

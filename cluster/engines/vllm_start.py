@@ -36,6 +36,7 @@ class EngineFacts:
     fingerprint: KvFingerprint
     events_endpoint: str
     max_model_len: int  # tokens of prompt plus output
+    kv_blocks: int  # the device's, less the one vLLM keeps for padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,13 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
         llm = AsyncLLM.from_vllm_config(config, stat_loggers=[observer], disable_log_stats=True)
     except (ValueError, RuntimeError, OSError) as error:
         raise EngineFailed(f"vLLM did not start: {error}") from error
-    facts = EngineFacts(state, fingerprint, config.kv_events_config.endpoint, llm.model_config.max_model_len)
+    facts = EngineFacts(
+        state,
+        fingerprint,
+        config.kv_events_config.endpoint,
+        llm.model_config.max_model_len,
+        config.cache_config.num_gpu_blocks - 1,
+    )
     return Started(llm, facts)
 
 
@@ -91,13 +98,18 @@ def submit(llm: Any, request: EngineRequest, leg: str) -> Any:
 
 
 def _decode_sampling(request: EngineRequest, leg: str) -> SamplingParams:
-    """The client's parameters, streamed as deltas; transfer parameters are ours alone."""
+    """The client's parameters, streamed as deltas; transfer parameters are ours alone, and so is what is reported of
+    the cache: "full" would repeat blocks as stored that are there already.
+    """
     try:
         sampling = _sampling.decode(request.sampling)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
         raise InvalidRequest(f"sampling parameters: {error}") from error
     sampling.output_kind = RequestOutputKind.DELTA
-    ours = {"kv_transfer_params": LegParams(leg, request.handoff_id).to_params()}
+    ours = {
+        "kv_transfer_params": LegParams(leg, request.handoff_id).to_params(),
+        "kv_cache_report_mode": "incremental",
+    }
     sampling.extra_args = {**(sampling.extra_args or {}), **ours}
     return sampling
 

@@ -115,6 +115,7 @@ class WorkerReplica:
             block_size_tokens=engine.block_size_tokens,
             max_model_len=engine.max_model_len,
             epoch=uuid.uuid4().hex,
+            kv_blocks=engine.kv_blocks,
         )
 
     def _worker_settings(self, info: WorkerInfo, digest: str) -> WorkerSettings:

@@ -31,6 +31,11 @@ class StartedEngine(Engine, Protocol):
         """Tokens of prompt plus output."""
         ...
 
+    @property
+    def kv_blocks(self) -> int:
+        """Blocks the device can hold."""
+        ...
+
 
 class ChosenEngine(Protocol):
     """An engine that has not been started."""

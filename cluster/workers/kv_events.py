@@ -1,121 +1,172 @@
-"""What a worker's device holds, by router key: the engine's events in, changes for the gateways out. Pure.
+"""What a worker's device and its node's store hold, by router key: engine events and store changes in, changes for the
+gateways out. Pure.
 
-Invariant (`check`): a key is held exactly while at least one engine hash with that key is. An engine may store one
-hash several times (two physical blocks with the same content); it is gone with the last of them.
+The engine tells tokens with its hashes, so a block's key is known from then on; the store knows hashes only. A
+translation is kept while its block is on the device or in the store, and for the `max_idle_hashes` that left both last:
+news of the two come in any order. What is in the store but was never on this device has no key here.
+
+Invariant (`check`): a tier holds a key exactly while at least one of its hashes has that key. An engine may store one
+hash several times (physical blocks with the same content); it is gone with the last of them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
 from cluster.engines.engine import BlocksChanged
+from cluster.workers.tier_keys import KvChange, TierKeys
 from routing.block_keys import extend, root
+from routing.index import Tier
+
+MAX_IDLE_HASHES = 65_536
 
 
-@dataclass(slots=True)
-class KvChange:
-    """Keys that appeared and keys that disappeared; a key that did both is in neither."""
+@dataclass(frozen=True, slots=True)
+class KvChanges:
+    """The net change of each tier."""
 
-    stored: list[int] = field(default_factory=list)
-    removed: list[int] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.stored or self.removed)
+    device: KvChange
+    host: KvChange
 
 
-@dataclass(slots=True)
-class _Block:
-    key: int
-    copies: int
+class KvBlocks:
+    """The blocks of one device and, as far as that device ever held them, of its node's store."""
 
-
-class DeviceBlocks:
-    """The blocks on one device."""
-
-    def __init__(self, block_size_tokens: int) -> None:
+    def __init__(self, block_size_tokens: int, max_idle_hashes: int = MAX_IDLE_HASHES) -> None:
         self._block_size_tokens = block_size_tokens
-        self._blocks: dict[bytes, _Block] = {}
-        self._holders: dict[int, int] = {}
-        self._unknown_parents = 0
+        self._max_idle_hashes = max_idle_hashes
+        self._keys: dict[bytes, int] = {}
+        self._copies: dict[bytes, int] = {}
+        self._in_store: set[bytes] = set()
+        self._idle: OrderedDict[bytes, None] = OrderedDict()
+        self._tiers = {Tier.DEVICE: TierKeys(), Tier.HOST: TierKeys()}
+        self._device, self._host = self._tiers[Tier.DEVICE], self._tiers[Tier.HOST]
+        self._unplaced = 0
+
+    def __repr__(self) -> str:
+        return f"<KvBlocks device={len(self._device)} host={len(self._host)} idle={len(self._idle)}>"
 
     @property
-    def unknown_parents(self) -> int:
-        """Stored events that could not be placed, because they continue a block never heard of."""
-        return self._unknown_parents
+    def unplaced_events(self) -> int:
+        """Stored events that have no key, in whole or in part: they continue a block never heard of, or their content
+        is more than tokens, salt and LoRA name.
+        """
+        return self._unplaced
 
-    def __len__(self) -> int:
-        return len(self._holders)
+    def snapshot(self, tier: Tier) -> Collection[int]:
+        """All keys a tier holds now. Not to be kept: it changes."""
+        return self._tiers[tier].holders.keys()
 
-    def snapshot(self) -> list[int]:
-        """All keys held now."""
-        return list(self._holders)
+    def cached_tokens(self, token_ids: Sequence[int], salt: str | None, lora: str | None) -> int:
+        """How many of a prompt's first tokens are in whole blocks that the engine need not compute."""
+        keys = extend(root(salt, lora), token_ids, self._block_size_tokens)
+        cached = takewhile(lambda key: key in self._device or key in self._host, keys)
+        return sum(1 for _ in cached) * self._block_size_tokens
 
-    def apply(self, events: Sequence[BlocksChanged]) -> KvChange:
-        """The net change of held keys."""
-        before: dict[int, bool] = {}
+    # The device
+
+    def apply(self, events: Sequence[BlocksChanged]) -> KvChanges:
+        """The engine's events, in order."""
         for event in events:
             match event.kind:
                 case "stored":
-                    self._store(event, before)
+                    self._store(event)
                 case "removed":
                     for block_hash in event.hashes:
-                        self._remove(block_hash, before)
+                        self._remove(block_hash)
                 case "cleared":
-                    self._clear(before)
-        change = KvChange()
-        for key, was_held in before.items():
-            is_held = key in self._holders
-            if is_held and not was_held:
-                change.stored.append(key)
-            elif was_held and not is_held:
-                change.removed.append(key)
-        return change
+                    self._clear()
+        return self._take()
 
-    def _store(self, event: BlocksChanged, before: dict[int, bool]) -> None:
-        if event.parent is None:
-            parent_key = root(event.cache_salt, event.lora_name)
-        elif event.parent in self._blocks:
-            parent_key = self._blocks[event.parent].key
-        else:
-            self._unknown_parents += 1
+    def _store(self, event: BlocksChanged) -> None:
+        parent_key = root(event.cache_salt, event.lora_name) if event.parent is None else self._keys.get(event.parent)
+        is_whole = len(event.token_ids) == len(event.hashes) * self._block_size_tokens
+        self._unplaced += parent_key is None or not is_whole or event.inexpressible > 0
+        if parent_key is None or not is_whole:
             return
         keys = extend(parent_key, event.token_ids, self._block_size_tokens)
-        for block_hash, key in zip(event.hashes, keys, strict=False):
-            self._add(block_hash, key, before)
+        for block_hash, key in zip(event.hashes, keys, strict=True):
+            self._add(block_hash, key)
 
-    def _add(self, block_hash: bytes, key: int, before: dict[int, bool]) -> None:
-        block = self._blocks.get(block_hash)
-        if block is not None:
-            block.copies += 1
+    def _add(self, block_hash: bytes, key: int) -> None:
+        copies = self._copies.get(block_hash, 0)
+        self._copies[block_hash] = copies + 1
+        if copies:
             return
-        self._blocks[block_hash] = _Block(key, 1)
-        before.setdefault(key, key in self._holders)
-        self._holders[key] = self._holders.get(key, 0) + 1
+        known = self._keys.get(block_hash)
+        if known is None:
+            known = self._keys[block_hash] = key
+            if block_hash in self._in_store:
+                self._host.add(key)
+        else:
+            self._idle.pop(block_hash, None)
+        self._device.add(known)
 
-    def _remove(self, block_hash: bytes, before: dict[int, bool]) -> None:
-        block = self._blocks.get(block_hash)
-        if block is None:
+    def _remove(self, block_hash: bytes) -> None:
+        copies = self._copies.get(block_hash, 0)
+        if copies > 1:
+            self._copies[block_hash] = copies - 1
+        elif copies:
+            del self._copies[block_hash]
+            self._device.remove(self._keys[block_hash])
+            self._retire(block_hash)
+
+    def _clear(self) -> None:
+        copies, self._copies = self._copies, {}
+        for block_hash in copies:
+            self._device.remove(self._keys[block_hash])
+            self._retire(block_hash)
+
+    # The store
+
+    def follow(self, snapshot: bool, committed: Iterable[bytes], gone: Iterable[bytes]) -> KvChanges:
+        """What the store can give to read, in order; with `snapshot` all it had before is void."""
+        if snapshot:
+            for block_hash in list(self._in_store):
+                self._leave_store(block_hash)
+        for block_hash in committed:
+            self._enter_store(block_hash)
+        for block_hash in gone:
+            self._leave_store(block_hash)
+        return self._take()
+
+    def _enter_store(self, block_hash: bytes) -> None:
+        if block_hash in self._in_store:
             return
-        block.copies -= 1
-        if block.copies == 0:
-            del self._blocks[block_hash]
-            self._drop_holder(block.key, before)
+        self._in_store.add(block_hash)
+        key = self._keys.get(block_hash)
+        if key is not None:
+            self._host.add(key)
+            self._idle.pop(block_hash, None)
 
-    def _drop_holder(self, key: int, before: dict[int, bool]) -> None:
-        before.setdefault(key, True)
-        self._holders[key] -= 1
-        if self._holders[key] == 0:
-            del self._holders[key]
+    def _leave_store(self, block_hash: bytes) -> None:
+        if block_hash not in self._in_store:
+            return
+        self._in_store.remove(block_hash)
+        key = self._keys.get(block_hash)
+        if key is not None:
+            self._host.remove(key)
+            self._retire(block_hash)
 
-    def _clear(self, before: dict[int, bool]) -> None:
-        for key in self._holders:
-            before.setdefault(key, True)
-        self._blocks.clear()
-        self._holders.clear()
+    # Both
+
+    def _retire(self, block_hash: bytes) -> None:
+        """The block has left one tier: if it is in neither now, its translation may be the next to be forgotten."""
+        if block_hash in self._copies or block_hash in self._in_store:
+            return
+        self._idle[block_hash] = None
+        if len(self._idle) > self._max_idle_hashes:
+            oldest, _ = self._idle.popitem(last=False)
+            del self._keys[oldest]
+
+    def _take(self) -> KvChanges:
+        return KvChanges(self._device.take(), self._host.take())
 
     def check(self) -> None:
-        """Assert the invariant."""
-        holders: dict[int, int] = {}
-        for block in self._blocks.values():
-            assert block.copies > 0
-            holders[block.key] = holders.get(block.key, 0) + 1
-        assert holders == self._holders
+        """Assert the invariant, and that nothing is kept without a reason."""
+        assert all(copies > 0 for copies in self._copies.values())
+        assert self._device.holders == Counter(self._keys[block_hash] for block_hash in self._copies)
+        assert self._host.holders == Counter(self._keys[h] for h in self._in_store if h in self._keys)
+        assert self._idle.keys() == self._keys.keys() - self._copies.keys() - self._in_store
+        assert len(self._idle) <= self._max_idle_hashes

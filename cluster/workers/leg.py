@@ -14,11 +14,12 @@ from typing import cast
 import msgspec
 
 from cluster.dataplane.frames import Delta, FailureKind, Generate
-from cluster.dataplane.legs import LegSink
+from cluster.dataplane.legs import LegSink, LegWork
 from cluster.dataplane.token_ids import unpack_token_ids
 from cluster.engines.engine import Engine, EngineRequest
 from cluster.errors import EngineFailed, InvalidRequest
 from cluster.workers.hold import RELEASE_S, HandoffStore, Held, Hold, Pins
+from cluster.workers.kv_events import KvBlocks
 from cluster.workers.leg_report import Finish, complete, count_outputs, expecting
 from cluster.workers.load import LegCounters
 from kvtransfer.errors import KvTransferError, StoreLost
@@ -31,12 +32,15 @@ CONCLUDE_AFTER_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LegServices:
-    """What legs run on. `store` is None for a worker without one: its decode legs compute everything."""
+    """What legs run on. `store` is None for a worker without one: its decode legs compute everything. `blocks` says
+    what of a prompt is cached.
+    """
 
     engine: Engine
     store: HandoffStore | None
     tasks: asyncio.TaskGroup
     counters: LegCounters
+    blocks: KvBlocks
 
 
 class Leg:
@@ -50,11 +54,22 @@ class Leg:
         self._hold = Hold(generate.handoff) if generate.role == "decode" and generate.handoff is not None else None
         self._pins = _pins(generate, services)
         self._answered = False
+        self.work = LegWork(1, 0 if self._waits_for_blocks else self._uncached_tokens())
         self.held = False
         self.task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<Leg {self._generate.role} {self._generate.request_id} held={self.held}>"
+
+    @property
+    def _waits_for_blocks(self) -> bool:
+        return self._hold is not None and self._services.store is not None
+
+    def _uncached_tokens(self) -> int:
+        """At least one: the last token of a prompt is always computed."""
+        generate = self._generate
+        cached = self._services.blocks.cached_tokens(self._token_ids, generate.cache_salt, generate.lora_name)
+        return max(1, len(self._token_ids) - cached)
 
     # RunningLeg
 
@@ -101,6 +116,7 @@ class Leg:
         if self._generate.role == "prefill":
             await self._prefill(request, finish)
         elif self._hold is None or self._services.store is None:
+            self.work = LegWork(finish.outputs, self.work.prefill_tokens)
             await self._decode(request, finish)
         else:
             await self._decode_after_handoff(request, finish, self._hold, self._services.store)
@@ -136,7 +152,9 @@ class Leg:
         cached_tokens: int | None = None
         async with aclosing(self._engine_deltas(request)) as deltas:
             async for delta in deltas:
-                first_token_s = first_token_s or clock() - began
+                if not first_token_s:
+                    first_token_s = clock() - began
+                    self.work = LegWork(self.work.requests)
                 cached_tokens = delta.num_cached_tokens if cached_tokens is None else cached_tokens
                 if finish.note(delta):
                     self._require_store(store_address)
@@ -163,11 +181,14 @@ class Leg:
         self, request: EngineRequest, finish: Finish, hold: Hold, store: HandoffStore
     ) -> None:
         self.held = True
+        self.work = LegWork(finish.outputs)
         try:
             held = await hold.wait(store)
         finally:
             self.held = False
         self._services.counters.held(held)
+        if held.outcome != "ready":
+            self.work = LegWork(finish.outputs, self._uncached_tokens())
         await self._decode(expecting(request, held), finish, held)
 
     async def _decode(self, request: EngineRequest, finish: Finish, held: Held | None = None) -> None:
@@ -177,6 +198,7 @@ class Leg:
             async for delta in deltas:
                 if not first_token_s:
                     first_token_s = clock() - began
+                    self.work = LegWork(self.work.requests)
                     if self._pins is not None:
                         self._pins.release()
                 if finish.note(delta):

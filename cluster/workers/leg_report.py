@@ -24,9 +24,10 @@ def count_outputs(sampling: bytes) -> int:
 class Finish:
     """Finds a leg's last delta: the one with which every output has finished."""
 
-    __slots__ = ("_unfinished",)
+    __slots__ = ("_unfinished", "outputs")
 
     def __init__(self, outputs: int) -> None:
+        self.outputs = outputs
         self._unfinished = outputs
 
     @property

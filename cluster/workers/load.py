@@ -1,9 +1,10 @@
 """What a worker reports about itself: the one place that names its counters and gauges. Pure.
 
 Counters of the engine keep their names (`loaded_blocks`, ...), those of legs begin with `legs_` or `handoffs_`;
-`kv_events_unplaced` counts cache events that continue a block never heard of, which gateways do not learn of. Gauges
-of the node's store begin with `store_`; every worker of a node reports the same store, so they are gauges even where
-the store counts up, and must not be summed over workers of one node.
+`kv_events_unplaced` counts cache events of which gateways do not learn, or not of every block: they continue a block
+never heard of, or their content is more than tokens. Gauges of the node's store begin with `store_`; every worker of
+a node reports the same store, so they are gauges even where the store counts up, and must not be summed over workers of
+one node.
 """
 
 from collections import Counter

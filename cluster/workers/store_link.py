@@ -5,14 +5,15 @@ Invariant: what is asked while the store is away fails at once with `StoreLost`;
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Protocol
 
 import msgspec
 
 from cluster.workers.hold import HandoffStore
 from kvtransfer.errors import KvTransferError, StoreLost
-from kvtransfer.protocol import HandoffEnded, StoreStatistics
+from kvtransfer.protocol import HandoffEnded, StoreStatistics, Watched
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ POLL_BUSY_S = 0.1
 POLL_IDLE_S = 1.0
 RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 5.0
+
+NOTHING_HELD = Watched(0, snapshot=True, committed=[], gone=[])
 
 
 class StoreSession(HandoffStore, Protocol):
@@ -33,6 +36,10 @@ class StoreSession(HandoffStore, Protocol):
         """A snapshot."""
         ...
 
+    def watch(self) -> AsyncGenerator[Watched, None]:
+        """Which blocks can be read: a snapshot, then changes, until the connection is dead. Raises `StoreLost` then."""
+        ...
+
     async def close(self) -> None:
         """Give back everything this connection holds."""
         ...
@@ -41,8 +48,9 @@ class StoreSession(HandoffStore, Protocol):
 class StoreLink:
     """`connect` finds (or starts) the node's store and greets it.
 
-    `moved` is told when the store's address changes, `measured` when `latest` does. `block_bytes` is 0 until an engine
-    has decided it.
+    `moved` is told when the store's address changes, `measured` when `latest` does, `watched` which blocks can be read:
+    an empty snapshot once the store is lost, for what it held is gone. `block_bytes` is 0 until an engine has decided
+    it.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[StoreSession]]) -> None:
@@ -52,6 +60,7 @@ class StoreLink:
         self.block_bytes = 0
         self.moved: Callable[[str], None] = lambda address: None
         self.measured: Callable[[], None] = lambda: None
+        self.watched: Callable[[Watched], None] = lambda watched: None
 
     def __repr__(self) -> str:
         return f"<StoreLink {self.address or 'away'}>"
@@ -72,13 +81,27 @@ class StoreLink:
             while True:
                 if self._session is None:
                     await self._reconnect()
-                await self._watch()
+                async with asyncio.TaskGroup() as tasks:
+                    following = tasks.create_task(self._follow(self._live()), name="store watch")
+                    await self._watch(self._live())
+                    following.cancel()
         finally:
             await self._drop()
 
-    async def _watch(self) -> None:
+    async def _follow(self, session: StoreSession) -> None:
+        """Pass on what the store holds. A session that cannot be followed is of no use."""
+        try:
+            async with aclosing(session.watch()) as watch:
+                async for watched in watch:
+                    self.watched(watched)
+        except (OSError, KvTransferError) as error:
+            log.warning("the KV store is not followed any more: %s", error)
+        finally:
+            self.watched(NOTHING_HELD)
+            await session.close()
+
+    async def _watch(self, session: StoreSession) -> None:
         """Ask for statistics until the session is of no use any more."""
-        session = self._live()
         try:
             while not await _is_lost_within(session, _pause_s(self.latest)):
                 self._measured(await session.statistics())

@@ -7,21 +7,24 @@ TaskGroup, which `close` ends and awaits. An engine that cannot step makes the w
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import msgspec
 
 from cluster.dataplane.connection import ConnectionSettings
-from cluster.dataplane.frames import Load, WorkerInfo
+from cluster.dataplane.frames import KvTier, Load, WorkerInfo
 from cluster.dataplane.server import ServerSettings, WorkerServer
 from cluster.engines.engine import Engine
 from cluster.errors import EngineFailed
-from cluster.workers.kv_events import DeviceBlocks
+from cluster.workers.kv_events import KvBlocks, KvChanges
 from cluster.workers.leg import LegServices
 from cluster.workers.legs import Legs
 from cluster.workers.load import LegCounters, WorkerState, build_load
 from cluster.workers.reporter import LoadReporter
 from cluster.workers.store_link import StoreLink
+from kvtransfer.protocol import Watched
+from routing.index import Tier
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ class Worker:
         self._engine = engine
         self._store = store
         self._counters = LegCounters()
-        self._blocks = DeviceBlocks(settings.info.block_size_tokens)
+        self._blocks = KvBlocks(settings.info.block_size_tokens)
         self._healthy = True
         self._healthy_until = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -70,13 +73,14 @@ class Worker:
 
     async def _run(self, listening: "asyncio.Future[str]") -> None:
         async with asyncio.TaskGroup() as tasks:
-            self._legs = Legs(LegServices(self._engine, self._store, tasks, self._counters))
-            server = self._server = WorkerServer(self._server_settings(), self._legs, self._blocks.snapshot)
+            self._legs = Legs(LegServices(self._engine, self._store, tasks, self._counters, self._blocks))
+            server = self._server = WorkerServer(self._server_settings(), self._legs, self._tier_keys)
             try:
                 address = await server.listen(self._settings.listen_host)
                 if self._store is not None:
                     self._store.moved = self._store_moved
                     self._store.measured = self._legs.changed.set
+                    self._store.watched = self._store_holds
                     tasks.create_task(self._store.run(), name="store link")
                 tasks.create_task(self._publish_blocks(), name="kv events")
                 tasks.create_task(self._watch_health(), name="health")
@@ -103,7 +107,7 @@ class Worker:
             held=self._legs.held,
             healthy=self._healthy,
             draining=self._legs.draining,
-            counters={**self._counters.snapshot(), "kv_events_unplaced": self._blocks.unknown_parents},
+            counters={**self._counters.snapshot(), "kv_events_unplaced": self._blocks.unplaced_events},
             store=self._store.latest if self._store is not None else None,
             block_bytes=self._store.block_bytes if self._store is not None else 0,
         )
@@ -143,11 +147,21 @@ class Worker:
     async def _publish_blocks(self) -> None:
         try:
             async for events in self._engine.events():
-                change = self._blocks.apply(events)
-                if change:
-                    self._server.publish_kv(change.stored, change.removed)
+                self._publish(self._blocks.apply(events))
         except EngineFailed as error:
             log.error("no more KV events of %s: %s", self.info.replica_id, error)
+
+    def _store_holds(self, watched: Watched) -> None:
+        self._publish(self._blocks.follow(watched.snapshot, watched.committed, watched.gone))
+
+    def _publish(self, changes: KvChanges) -> None:
+        if changes.device:
+            self._server.publish_kv("device", changes.device.stored, changes.device.removed)
+        if changes.host:
+            self._server.publish_kv("host", changes.host.stored, changes.host.removed)
+
+    def _tier_keys(self, tier: KvTier) -> Collection[int]:
+        return self._blocks.snapshot(Tier(tier))
 
     def _store_moved(self, address: str) -> None:
         self.info = msgspec.structs.replace(self.info, store_address=address)

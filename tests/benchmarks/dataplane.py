@@ -19,7 +19,7 @@ import msgspec
 
 from cluster.coordinator.workers import GenerationRequest, Leg
 from cluster.dataplane.frames import Delta, Generate, Load, Ping, WorkerInfo
-from cluster.dataplane.legs import LegSink
+from cluster.dataplane.legs import NO_WORK, LegSink, LegWork
 from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
 from cluster.dataplane.server import ServerSettings, WorkerServer
@@ -50,6 +50,7 @@ class Flow:
     """One leg."""
 
     task: "asyncio.Future[None]"
+    work: LegWork = NO_WORK
 
     def abort(self) -> None:
         self.task.cancel()

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from kvtransfer.errors import StoreLost
-from kvtransfer.protocol import HandoffEnded, HandoffOutcome, StoreStatistics
+from kvtransfer.protocol import HandoffEnded, HandoffOutcome, StoreStatistics, Watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class FakeStore:
         self.released: Counter[str] = Counter()
         self.concluded: Counter[str] = Counter()
         self.lost = asyncio.Event()
+        self.changes: asyncio.Queue[Watched] = asyncio.Queue()
+        self.changes.put_nowait(Watched(0, True, [], []))
         self._changed = asyncio.Event()
 
     async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
@@ -58,6 +61,10 @@ class FakeStore:
         held = self.waits.keys() - self.released.keys()
         pins = sum(self.waits[name].present for name in held)
         return StoreStatistics(1, "epoch", 10, 64, 7, 1, 2, 0, pins, len(held), 1, *range(9))
+
+    async def watch(self) -> AsyncGenerator[Watched, None]:
+        while True:
+            yield await self.changes.get()
 
     async def until_lost(self) -> None:
         await self.lost.wait()

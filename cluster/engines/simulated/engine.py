@@ -79,6 +79,11 @@ class SimulatedEngine:
         return self._intake.max_model_len
 
     @property
+    def kv_blocks(self) -> int:
+        """Blocks the device can hold."""
+        return self._settings.device_blocks
+
+    @property
     def has_store(self) -> bool:
         """Whether the node's store can be used now."""
         return self._link is not None and self._link.attachment is not None

@@ -13,7 +13,7 @@ import msgspec
 import uvloop
 
 from cluster.dataplane.frames import Delta, Generate, Load, Role, WorkerInfo
-from cluster.dataplane.legs import LegSink
+from cluster.dataplane.legs import NO_WORK, LegSink, LegWork
 from cluster.dataplane.server import ServerSettings, WorkerServer
 from cluster.models.identity import model_digest
 from tests.benchmarks.fake_engine import TOKEN_ID, TOKEN_TEXT, FakeEngine, Run
@@ -38,6 +38,7 @@ class FakeLeg:
 
     engine: FakeEngine
     run: Run
+    work: LegWork = NO_WORK
 
     def abort(self) -> None:
         self.engine.cancel(self.run)
@@ -97,7 +98,7 @@ class FakeWorker:
         self.info = worker_info(role)
         self._engine = FakeEngine(step_s)
         self._server = WorkerServer(
-            ServerSettings(self.info, secret, model_digest(model)), FakeLegs(self._engine), kv_snapshot=list
+            ServerSettings(self.info, secret, model_digest(model)), FakeLegs(self._engine), kv_snapshot=lambda tier: ()
         )
 
     async def listen(self) -> str:

@@ -23,7 +23,7 @@ from cluster.dataplane.frames import (
     WorkerInfo,
     from_worker,
 )
-from cluster.dataplane.legs import LegSink
+from cluster.dataplane.legs import NO_WORK, LegSink, LegWork
 from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
 from cluster.dataplane.server import ServerSettings, WorkerServer
@@ -64,6 +64,7 @@ class ManualLeg:
     sink: LegSink
     aborted: bool = False
     lost_source: bool = False
+    work: LegWork = NO_WORK
 
     def abort(self) -> None:
         self.aborted = True

@@ -1,35 +1,110 @@
-"""What a gateway knows of a device, whenever it reads."""
+"""What a gateway knows of a worker's blocks, whenever it reads."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.dataplane.frames import KV_TIERS, KvEvents, KvTier
 from cluster.dataplane.kv_feed import KvFeed
+from cluster.dataplane.kv_inbox import KvInbox
+from cluster.errors import ProtocolViolation
+from tests.unit.dataplane.peers import worker_info
 
 KEYS = st.sets(st.integers(0, 9), max_size=4)
-STEPS = st.lists(st.one_of(KEYS, st.none()), max_size=30)
+STEPS = st.lists(st.one_of(st.tuples(st.sampled_from(KV_TIERS), KEYS), st.none()), max_size=30)
 
 
-@given(STEPS, st.integers(0, 5))
-def test_what_was_sent_is_what_the_device_holds_and_what_waits_is_bounded(
-    steps: list[set[int] | None], bound: int
+class Known:
+    """A `KvListener` that believes what it hears."""
+
+    def __init__(self) -> None:
+        self.keys: dict[KvTier, set[int]] = {}
+        self.log: list[str] = []
+
+    def kv_placed(self, replica_id: str, info: object) -> None:
+        self.log.append("placed")
+
+    def kv_events(self, replica_id: str, events: KvEvents) -> None:
+        known = set() if events.snapshot else self.keys[events.tier]
+        assert not known & set(events.stored)
+        assert known >= set(events.removed)
+        self.keys[events.tier] = (known | set(events.stored)) - set(events.removed)
+
+    def kv_lost(self, replica_id: str) -> None:
+        self.log.append("lost")
+
+    def kv_dropped(self, replica_id: str) -> None:
+        self.log.append("dropped")
+
+
+@given(STEPS, st.integers(0, 5), st.integers(1, 4))
+def test_what_was_sent_is_what_the_tiers_hold_and_what_waits_is_bounded(
+    steps: list[tuple[KvTier, set[int]] | None], bound: int, most: int
 ) -> None:
-    """A set toggles these keys; None lets the gateway read."""
-    held: set[int] = set()
-    known: set[int] = set()
-    feed = KvFeed(lambda: sorted(held), max_pending_keys=bound)
-    expected_sequence = 0
-    for step in [*steps, None]:
+    """A step toggles keys of one tier; None lets the gateway read one frame. In the end it reads all."""
+    held: dict[KvTier, set[int]] = {tier: set() for tier in KV_TIERS}
+    feed, known = KvFeed(held.__getitem__, bound, most), Known()
+    inbox = KvInbox("w1", known)
+    inbox.entered(worker_info())
+    for step in [*steps, *[None] * 40]:
         if step is not None:
-            stored, removed = step - held, step & held
-            held ^= step
-            feed.change(stored, removed)
-            assert len(feed._present) <= bound
-            continue
-        events = feed.take()
-        if events is None:
-            assert known == held
-            continue
-        expected_sequence = 0 if events.snapshot else expected_sequence + 1
-        assert events.sequence == expected_sequence
-        known = set(events.stored) if events.snapshot else (known | set(events.stored)) - set(events.removed)
-        assert known == held
+            tier, keys = step
+            stored, removed = keys - held[tier], keys & held[tier]
+            held[tier] ^= keys
+            feed.change(tier, stored, removed)
+            assert feed.pending_keys <= 2 * (bound + 10)
+        elif (events := feed.take()) is not None:
+            assert len(events.stored) + len(events.removed) <= most
+            inbox.received(events)
+    assert (known.keys, feed.waiting) == (held, False)
+
+
+def test_the_tiers_take_turns() -> None:
+    feed = KvFeed(lambda tier: range(4), max_frame_keys=2)
+    frames = [feed.take() for _ in range(5)]
+    assert [f and (f.sequence, f.tier, f.snapshot, f.stored) for f in frames] == [
+        (0, "device", True, [0, 1]),
+        (1, "host", True, [0, 1]),
+        (2, "device", False, [2, 3]),
+        (3, "host", False, [2, 3]),
+        None,
+    ]
+
+
+DEVICE = [KvEvents(0, "device", True, [1], []), KvEvents(1, "device", False, [2], [1])]
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([*DEVICE, KvEvents(3, "device", False, [], [])], "number 3 came instead of 2"),
+        ([*DEVICE, KvEvents(1, "device", False, [], [])], "number 1 came instead of 2"),
+        ([*DEVICE, KvEvents(2, "host", False, [], [])], "host tier began without a snapshot"),
+    ],
+)
+def test_a_gap_ends_the_connection_and_the_next_begins_anew(frames: list[KvEvents], reason: str) -> None:
+    known = Known()
+    inbox = KvInbox("w1", known)
+    inbox.entered(worker_info())
+    *good, bad = frames
+    for frame in good:
+        inbox.received(frame)
+    with pytest.raises(ProtocolViolation, match=reason):
+        inbox.received(bad)
+    assert known.keys == {"device": {2}}
+    inbox.closed()
+    inbox.entered(worker_info())
+    with pytest.raises(ProtocolViolation, match="began without"):
+        inbox.received(KvEvents(0, "device", False, [1], []))
+    assert known.log == ["placed", "lost", "placed"]
+
+
+def test_a_worker_that_is_not_listed_any_more_is_dropped_once_and_not_heard_again() -> None:
+    known = Known()
+    inbox = KvInbox("w1", known)
+    inbox.entered(worker_info())
+    inbox.retire()
+    inbox.retire()
+    inbox.received(DEVICE[0])
+    inbox.closed()
+    assert (known.log, known.keys) == (["placed", "dropped"], {})

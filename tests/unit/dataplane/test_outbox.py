@@ -7,6 +7,7 @@ from cluster.dataplane.frames import (
     Deltas,
     FromWorker,
     KvEvents,
+    KvTier,
     Pong,
     StreamFailed,
     from_worker,
@@ -62,14 +63,17 @@ def test_deltas_that_do_not_fit_one_frame_are_split_and_one_that_never_fits_fail
     ]
 
 
-def test_kv_events_begin_with_a_snapshot_and_follow_in_order() -> None:
-    held = [1, 2]
-    feed = KvFeed(lambda: held)
+def test_kv_events_leave_frame_by_frame_and_each_tier_begins_with_a_snapshot() -> None:
+    held: dict[KvTier, list[int]] = {"device": [1, 2], "host": [9]}
+    feed = KvFeed(held.__getitem__)
     outbox = Outbox(1000)
     outbox.follow(feed)
-    assert sent(outbox) == [KvEvents(0, True, [1, 2], [])]
-    feed.change([3], [])
-    feed.change([4], [1])
-    assert sent(outbox) == [KvEvents(1, False, [3, 4], [1])]
-    feed.change([5], [2])
-    assert sent(outbox) == [KvEvents(2, False, [5], [2])]
+    assert sent(outbox) == [KvEvents(0, "device", True, [1, 2], [])]
+    assert outbox.has_more
+    assert sent(outbox) == [KvEvents(1, "host", True, [9], [])]
+    assert not outbox.has_more
+    feed.change("device", [3], [])
+    feed.change("device", [4], [1])
+    assert sent(outbox) == [KvEvents(2, "device", False, [3, 4], [1])]
+    feed.change("device", [5], [2])
+    assert sent(outbox) == [KvEvents(3, "device", False, [5], [2])]

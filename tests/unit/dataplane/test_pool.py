@@ -40,7 +40,7 @@ async def test_a_connected_worker_is_in_the_fleet_as_it_describes_itself() -> No
         )
         await until(lambda: pool.fleet().replicas["w1"].load.running == 3)
         assert pool.fleet().replicas == {
-            "w1": Replica("w1", Role.DECODE, "node", "kv", 16, 4096, True, ReplicaLoad(3, 2, 1, 70, 0.5))
+            "w1": Replica("w1", Role.DECODE, "node", "kv", 16, 4096, 0, True, ReplicaLoad(3, 2, 1, 70, 0.5))
         }
         assert pool.info("w1") == worker_info()
 

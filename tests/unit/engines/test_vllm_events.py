@@ -39,9 +39,37 @@ def test_what_is_not_on_the_device_is_left_out() -> None:
         ([None], None, None),
         ([["pepper"]], None, "pepper"),
         ([["adapter"]], "adapter", None),
-        ([["adapter", ["image", 3], "pepper"]], "adapter", "pepper"),
+        ([["adapter", "pepper"]], "adapter", "pepper"),
+        ([["pepper", "pepper"]], "pepper", "pepper"),
     ],
 )
 def test_the_salt_is_told_apart_from_the_adapter(extra_keys: Any, lora_name: str | None, salt: str | None) -> None:
     (change,) = decode_batch(batch(stored(extra_keys=extra_keys, lora_name=lora_name)))
     assert (change.cache_salt, change.lora_name) == (salt, lora_name)
+    assert (change.hashes, change.inexpressible) == ([b"x"], 0)
+
+
+@pytest.mark.parametrize(
+    ("extra_keys", "lora_name", "parent", "plain"),
+    [
+        ([None, [["image", 3]], None], None, None, 1),
+        ([["adapter", ["image", 3], "pepper"], ["adapter"], ["adapter"]], "adapter", None, 0),
+        ([["pepper"], [b"digest of an embedding"], None], None, None, 1),
+        ([[b"digest of an embedding"], None, None], None, None, 0),
+        ([["adapter"], ["adapter"], ["adapter", ["image", 0]]], "adapter", b"w", 2),
+        ([["pepper"], None, None], None, b"w", 0),
+    ],
+)
+def test_a_chain_ends_before_what_is_more_than_tokens(
+    extra_keys: Any, lora_name: str | None, parent: bytes | None, plain: int
+) -> None:
+    event = stored(
+        block_hashes=[b"x", b"y", b"z"],
+        token_ids=[1, 2, 3, 4, 5, 6],
+        extra_keys=extra_keys,
+        lora_name=lora_name,
+        parent_block_hash=parent,
+    )
+    (change,) = decode_batch(batch(event))
+    assert (change.hashes, change.inexpressible) == ([b"x", b"y", b"z"][:plain], 3 - plain)
+    assert change.token_ids == [1, 2, 3, 4, 5, 6][: 2 * plain]

@@ -4,14 +4,17 @@ import asyncio
 
 import pytest
 
-from cluster.dataplane.frames import Delta, KvEvents
+from cluster.dataplane.frames import Delta, KvEvents, WorkerInfo
+from cluster.dataplane.pool import WorkerPool
 from cluster.engines.engine import BlocksChanged
 from cluster.errors import EngineFailed, NoReplicaReady, ReplicaLost
 from cluster.workers.load import STORE_GAUGES
+from kvtransfer.protocol import Watched
 from routing.block_keys import extend, root
 from routing.fleet import Role
+from routing.index import Tier
 from tests.fakes.store import FakeStore
-from tests.unit.dataplane.peers import DEADLINE_S, until
+from tests.unit.dataplane.peers import DEADLINE_S, pool_settings, until
 from tests.unit.workers.running import handoff, leg, running_worker
 
 
@@ -20,13 +23,19 @@ class Listener:
 
     def __init__(self) -> None:
         self.events: list[KvEvents] = []
-        self.lost: list[str] = []
+        self.log: list[str] = []
+
+    def kv_placed(self, replica_id: str, info: WorkerInfo) -> None:
+        self.log.append(f"placed {replica_id} on {info.node_id}")
 
     def kv_events(self, replica_id: str, events: KvEvents) -> None:
         self.events.append(events)
 
     def kv_lost(self, replica_id: str) -> None:
-        self.lost.append(replica_id)
+        self.log.append(f"lost {replica_id}")
+
+    def kv_dropped(self, replica_id: str) -> None:
+        self.log.append(f"dropped {replica_id}")
 
 
 async def test_a_load_shows_the_engine_the_legs_and_the_store() -> None:
@@ -108,16 +117,55 @@ async def test_an_ill_engine_makes_the_worker_unready_until_it_steps_again() -> 
         await running.pool.wait_for(lambda fleet: bool(fleet.ready(Role.DECODE)), DEADLINE_S)
 
 
-async def test_gateways_hear_of_the_devices_blocks() -> None:
+async def test_gateways_hear_of_the_blocks_of_the_device_and_of_the_store() -> None:
     listener = Listener()
+    keys = extend(root(None, None), [1, 2, 3, 4], 4)
     async with running_worker(kv=listener) as running:
-        await until(lambda: listener.events == [KvEvents(0, True, [], [])])
-        running.engine.changes.put_nowait([BlocksChanged("stored", [b"h"], None, [1, 2, 3, 4])])
         await until(lambda: len(listener.events) == 2)
-        keys = extend(root(None, None), [1, 2, 3, 4], 4)
-        assert listener.events[1] == KvEvents(1, False, keys, [])
+        assert listener.events == [KvEvents(0, "device", True, [], []), KvEvents(1, "host", True, [], [])]
+        running.store.changes.put_nowait(Watched(0, False, [b"h"], []))
+        running.engine.changes.put_nowait([BlocksChanged("stored", [b"h"], None, [1, 2, 3, 4])])
+        await until(lambda: len(listener.events) == 4)
+        assert listener.events[2:] == [KvEvents(2, "device", False, keys, []), KvEvents(3, "host", False, keys, [])]
+        running.store.lose()
+        await until(lambda: len(listener.events) == 5)
+        assert listener.events[4] == KvEvents(4, "host", False, [], keys)
         await running.worker.close()
-        await until(lambda: listener.lost == ["w1"])
+        await until(lambda: listener.log == ["placed w1 on node", "lost w1"])
+    assert listener.log == ["placed w1 on node", "lost w1", "dropped w1"]
+
+
+async def test_a_gateway_hears_of_the_work_of_the_others() -> None:
+    async with running_worker() as running, WorkerPool(pool_settings()) as other:
+        other.update({"w1": running.worker.address})
+        await other.wait_for(lambda fleet: bool(fleet.replicas), DEADLINE_S)
+        running.engine.changes.put_nowait([BlocksChanged("stored", [b"h"], None, [1, 2, 3, 4])])
+        await until(lambda: len(running.worker._blocks.snapshot(Tier.DEVICE)) == 1)
+        running.open(leg("r1", outputs=3))
+        request = await running.engine.arrived("r1")
+        await until(lambda: other.fleet().replicas["w1"].load.others_requests == 3)
+        others = other.fleet().replicas["w1"].load
+        mine = running.pool.fleet().replicas["w1"].load
+        assert (others.others_prefill_tokens, mine.others_requests, mine.others_prefill_tokens) == (1, 0, 0)
+        request.say(7)
+        other.open("w1", leg("r2", role="prefill", handoff=handoff("h2")))
+        await running.engine.arrived("r2")
+        await until(lambda: running.pool.fleet().replicas["w1"].load.others_prefill_tokens == 1)
+        assert running.pool.fleet().replicas["w1"].load.others_requests == 1
+        assert other.fleet().replicas["w1"].load.others_requests == 3
+        await until(lambda: other.fleet().replicas["w1"].load.others_prefill_tokens == 0)
+
+
+async def test_a_leg_that_waits_for_blocks_counts_its_prompt_only_when_they_do_not_come() -> None:
+    async with running_worker() as running, WorkerPool(pool_settings()) as other:
+        other.update({"w1": running.worker.address})
+        await other.wait_for(lambda fleet: bool(fleet.replicas), DEADLINE_S)
+        running.open(leg("r1", handoff=handoff("h1")))
+        wait = await running.store.waiting("h1")
+        await until(lambda: other.fleet().replicas["w1"].load.others_requests == 1)
+        assert other.fleet().replicas["w1"].load.others_prefill_tokens == 0
+        wait.end("failed", present=0)
+        await until(lambda: other.fleet().replicas["w1"].load.others_prefill_tokens == 5)
 
 
 async def test_a_store_that_comes_back_elsewhere_is_made_known() -> None:
