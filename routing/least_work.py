@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from routing.errors import NoCandidate
+from routing.fit import fits, why_none
 from routing.fleet import Fleet, Replica, Role
 from routing.ledger import Ledger
 from routing.router import Decision, Rng, RouteRequest
@@ -47,7 +48,7 @@ class LeastWork:
         """The pair, or the lone decode replica, with the least work. See `Router`; `now` is of no use here."""
         decodes = self._decode_choices(request, fleet)
         if not decodes:
-            raise NoCandidate(_why_none(request, fleet))
+            raise NoCandidate(why_none(request, fleet))
         prefills = self._prefill_choices(request, fleet)
         pairs = [(p, d) for p, d in _best_pairs(prefills, decodes, rng) if _has_full_block(request, d.replica)]
         if pairs:
@@ -58,13 +59,13 @@ class LeastWork:
 
     def _decode_choices(self, request: RouteRequest, fleet: Fleet) -> list[_Choice]:
         needed = request.prompt_tokens + request.max_tokens
-        fit = [r for r in fleet.ready(Role.DECODE) if _fits(r, request, needed)]
+        fit = [r for r in fleet.ready(Role.DECODE) if fits(r, request, needed)]
         return [_Choice(r, self._decode_work(r, request)) for r in fit]
 
     def _prefill_choices(self, request: RouteRequest, fleet: Fleet) -> list[_Choice]:
         if not request.may_disaggregate:
             return []
-        fit = [r for r in fleet.ready(Role.PREFILL) if _fits(r, request, request.prompt_tokens + 1)]
+        fit = [r for r in fleet.ready(Role.PREFILL) if fits(r, request, request.prompt_tokens + 1)]
         return [_Choice(r, self._prefill_work(r) + request.prompt_tokens) for r in fit]
 
     def _prefill_work(self, replica: Replica) -> float:
@@ -75,10 +76,6 @@ class LeastWork:
         others = max(0, load.running + load.waiting + load.held - own.requests)
         tokens = own.decode_tokens + others * request.max_tokens + request.outputs * request.max_tokens
         return self._prefill_work(replica) + self._settings.decode_weight * tokens
-
-
-def _fits(replica: Replica, request: RouteRequest, needed_tokens: int) -> bool:
-    return replica.replica_id not in request.exclude and needed_tokens <= replica.max_model_len
 
 
 def _has_full_block(request: RouteRequest, decode: Replica) -> bool:
@@ -127,14 +124,3 @@ def _why_local(request: RouteRequest, decode: _Choice, prefills: list[_Choice]) 
     else:
         reason = "no prefill replica shares a KV fingerprint with a decode replica"
     return f"{decode.replica.replica_id} computes the prompt itself ({decode.work:.0f} tokens of work): {reason}"
-
-
-def _why_none(request: RouteRequest, fleet: Fleet) -> str:
-    ready = fleet.ready(Role.DECODE)
-    if not ready:
-        return "no decode replica is ready"
-    untried = [r for r in ready if r.replica_id not in request.exclude]
-    if not untried:
-        return f"every ready decode replica ({len(ready)}) has already failed this request"
-    needed = request.prompt_tokens + request.max_tokens
-    return f"no ready decode replica has room for {needed} tokens (at most {max(r.max_model_len for r in untried)})"

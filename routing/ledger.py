@@ -1,40 +1,35 @@
-"""What this gateway has sent and not yet got back: reserved work per replica.
+"""What this gateway has sent and not yet got back: reserved work per replica, and prompts promised to the index.
 
 Reports of load come late; what was placed since the last report is known only here. A reservation is a `Lease`. Its
-prefill part may be given back early, the rest is released once.
+prefill part may be given back early, the rest is released once. A prompt that is being computed is promised to the
+index as blocks of the replica that computes it; the promise is taken back when the lease ends before the prompt does.
+When a prefill replica is done, the same is promised of the decode replica, which fetches the blocks then.
 
-Invariant: a replica's total is the sum of the parts of the open leases on it; replicas without parts are not kept.
+`now` is in seconds, monotonic; a caller that leaves it out does not know, and the latest that was told stands.
+
+Invariant: a replica's account is the sum of the parts of the open leases on it; replicas without parts have none. What
+else is kept, when each replica was last given work, is bounded by `_REMEMBERED`.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from routing.router import Decision, RouteRequest
+from routing.account import IDLE, NOTHING, Account, Reserved
+from routing.router import Decision, RouteRequest, Work
 
+__all__ = ["NOTHING", "Account", "Lease", "Ledger", "LedgerStatistics", "Promises", "Reserved"]
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
-    """Work reserved on one replica. `requests` counts as engines do: one for each output that is decoded."""
-
-    prefill_tokens: int = 0
-    decode_tokens: int = 0
-    requests: int = 0
-
-    def __add__(self, other: "Reserved") -> "Reserved":
-        return Reserved(
-            self.prefill_tokens + other.prefill_tokens,
-            self.decode_tokens + other.decode_tokens,
-            self.requests + other.requests,
-        )
-
-    def __sub__(self, other: "Reserved") -> "Reserved":
-        return Reserved(
-            self.prefill_tokens - other.prefill_tokens,
-            self.decode_tokens - other.decode_tokens,
-            self.requests - other.requests,
-        )
+_REMEMBERED = 8192
+_PROMISE_GRACE_S = 1.0
 
 
-NOTHING = Reserved()
+class Promises(Protocol):
+    """What the ledger tells the index: see `routing.index.KvIndex`."""
+
+    def promise(self, replica_id: str, keys: Sequence[int], until: float) -> int: ...
+
+    def retract(self, promise: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,85 +52,172 @@ class LedgerStatistics:
     released_twice: int
 
 
-class Ledger:
-    """Owns every open lease and the totals per replica."""
+class _Open:
+    """An open lease. `computing` and `decoding` name the replicas that still owe each part, None when none does."""
 
-    def __init__(self) -> None:
-        self._parts: dict[int, dict[str, Reserved]] = {}
-        self._totals: dict[str, Reserved] = {}
+    __slots__ = ("computing", "decoding", "outputs", "promise", "promise_s", "work")
+
+    def __init__(self, decision: Decision, outputs: int, work: Work) -> None:
+        self.computing: str | None = decision.prefill or decision.decode
+        self.decoding: str | None = decision.decode
+        self.outputs = outputs
+        self.work = work
+        self.promise: int | None = None
+        self.promise_s = _PROMISE_GRACE_S + (2 * decision.predicted.ttft_s if decision.predicted else 0.0)
+
+
+class Ledger:
+    """Owns every open lease and the accounts of their replicas."""
+
+    def __init__(self, index: Promises | None = None) -> None:
+        self._index = index
+        self._open: dict[int, _Open] = {}
+        self._accounts: dict[str, Account] = {}
+        self._last_given: dict[str, int] = {}
         self._next = 0
+        self._now: float | None = None
         self._released = 0
         self._released_twice = 0
 
-    def reserve(self, decision: Decision, request: RouteRequest) -> Lease:
-        """Reserve the request's work where the decision places it."""
+    @property
+    def accounts(self) -> Mapping[str, Account]:
+        """The account of every replica with reserved work, by replica id; for reading only."""
+        return self._accounts
+
+    @property
+    def last_given(self) -> Mapping[str, int]:
+        """By replica id, when it was last given work: larger is later. Of replicas used long ago nothing is known."""
+        return self._last_given
+
+    def reserve(self, decision: Decision, request: RouteRequest, now: float | None = None) -> Lease:
+        """Reserve the request's work where the decision places it, and promise its prompt."""
+        self._tell(now)
         lease = Lease(self._next, decision.decode, decision.prefill)
         self._next += 1
-        self._parts[lease.number] = {}
-        for replica_id, part in _parts(decision, request).items():
-            self._set(lease.number, replica_id, part)
+        work = decision.work or _unpredicted(request)
+        self._open[lease.number] = entry = _Open(decision, request.outputs, work)
+        computing = decision.prefill or decision.decode
+        account = self._given(computing)
+        account.enqueue(lease.number, work.prefill_tokens, work.prefill_s, self._now)
+        if decision.prefill is not None:
+            account.requests += 1
+            account = self._given(decision.decode)
+        account.add_decoding(request.outputs, work.decode_tokens, work.context_tokens, work.blocks)
+        self._promise(entry, computing, work.prefill_keys)
         return lease
 
-    def prefill_done(self, lease: Lease) -> None:
+    def prefill_done(self, lease: Lease, now: float | None = None) -> None:
         """The prompt is computed: give back what was reserved for it. Later calls change nothing."""
-        parts = self._parts.get(lease.number, {})
-        if lease.prefill is not None:
-            if lease.prefill in parts:
-                self._set(lease.number, lease.prefill, NOTHING)
-        elif lease.decode in parts:
-            part = parts[lease.decode]
-            self._set(lease.number, lease.decode, Reserved(0, part.decode_tokens, part.requests))
+        self._tell(now)
+        entry = self._open.get(lease.number)
+        if entry is None or entry.computing is None:
+            return
+        self._end_prefill(lease.number, entry)
+        entry.promise = None  # kept: the events that say the same may be under way
+        if lease.prefill is not None and entry.decoding is not None:
+            self._promise(entry, lease.decode, entry.work.decode_keys)
+            entry.promise = None
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: Lease, now: float | None = None) -> None:
         """Give everything back. A second release changes nothing and is counted."""
-        if lease.number not in self._parts:
+        self._tell(now)
+        entry = self._open.pop(lease.number, None)
+        if entry is None:
             self._released_twice += 1
             return
-        for replica_id in list(self._parts[lease.number]):
-            self._set(lease.number, replica_id, NOTHING)
-        del self._parts[lease.number]
+        if self._index is not None and entry.promise is not None:
+            self._index.retract(entry.promise)
+        self._end_prefill(lease.number, entry)
+        self._end_decode(entry)
         self._released += 1
+
+    def drop(self, replica_id: str) -> None:
+        """The replica is gone: nothing is reserved there any more. Its leases stay open until they are released."""
+        self._last_given.pop(replica_id, None)
+        if self._accounts.pop(replica_id, None) is None:
+            return
+        for entry in self._open.values():
+            if entry.computing == replica_id:
+                entry.computing = None
+            if entry.decoding == replica_id:
+                entry.decoding = None
 
     def load(self, replica_id: str) -> Reserved:
         """What is reserved on a replica now."""
-        return self._totals.get(replica_id, NOTHING)
+        return self._accounts.get(replica_id, IDLE).reserved()
 
     def statistics(self) -> LedgerStatistics:
         """A snapshot, O(replicas)."""
         return LedgerStatistics(
-            open_leases=len(self._parts),
-            reserved=sum(self._totals.values(), NOTHING),
-            replicas=len(self._totals),
+            open_leases=len(self._open),
+            reserved=sum((account.reserved() for account in self._accounts.values()), NOTHING),
+            replicas=len(self._accounts),
             released=self._released,
             released_twice=self._released_twice,
         )
 
     def check(self) -> None:
         """Assert the invariant, and that no caller released twice."""
-        totals: dict[str, Reserved] = {}
-        for parts in self._parts.values():
-            for replica_id, part in parts.items():
-                assert part != NOTHING, f"an empty part is kept for {replica_id}"
-                assert min(part.prefill_tokens, part.decode_tokens, part.requests) >= 0, f"negative part {part}"
-                totals[replica_id] = totals.get(replica_id, NOTHING) + part
-        assert totals == self._totals, f"totals {self._totals} are not the sum of the leases {totals}"
-        assert self._released + len(self._parts) == self._next, "a lease was lost"
+        expected: dict[str, Account] = {}
+        for number, entry in self._open.items():
+            work = entry.work
+            if entry.computing is not None:
+                account = expected.setdefault(entry.computing, Account())
+                account.enqueue(number, work.prefill_tokens, work.prefill_s, None)
+                account.requests += entry.computing != entry.decoding
+            if entry.decoding is not None:
+                account = expected.setdefault(entry.decoding, Account())
+                account.add_decoding(entry.outputs, work.decode_tokens, work.context_tokens, work.blocks)
+        assert expected.keys() == self._accounts.keys(), f"accounts {list(self._accounts)}, leases on {list(expected)}"
+        for replica_id, account in self._accounts.items():
+            account.check(expected[replica_id], replica_id)
+        assert self._released + len(self._open) == self._next, "a lease was lost"
         assert self._released_twice == 0, f"{self._released_twice} leases were released twice"
 
-    def _set(self, number: int, replica_id: str, part: Reserved) -> None:
-        parts = self._parts[number]
-        total = self.load(replica_id) - parts.pop(replica_id, NOTHING) + part
-        if part != NOTHING:
-            parts[replica_id] = part
-        if total != NOTHING:
-            self._totals[replica_id] = total
-        else:
-            self._totals.pop(replica_id, None)
+    def _tell(self, now: float | None) -> None:
+        if now is not None:
+            self._now = now
+
+    def _given(self, replica_id: str) -> Account:
+        """The account of a replica that is given work now."""
+        last = self._last_given
+        last.pop(replica_id, None)
+        last[replica_id] = self._next
+        if len(last) > _REMEMBERED:
+            del last[next(iter(last))]
+        account = self._accounts.get(replica_id)
+        if account is None:
+            account = self._accounts[replica_id] = Account()
+        return account
+
+    def _promise(self, entry: _Open, replica_id: str, keys: Sequence[int]) -> None:
+        if self._index is not None and keys and self._now is not None:
+            entry.promise = self._index.promise(replica_id, keys, self._now + entry.promise_s)
+
+    def _end_prefill(self, number: int, entry: _Open) -> None:
+        replica_id, entry.computing = entry.computing, None
+        if replica_id is None:
+            return
+        account = self._accounts[replica_id]
+        account.dequeue(number, self._now)
+        if replica_id != entry.decoding:
+            account.requests -= 1
+            self._close_if_idle(replica_id, account)
+
+    def _end_decode(self, entry: _Open) -> None:
+        replica_id, entry.decoding = entry.decoding, None
+        if replica_id is None:
+            return
+        account, work = self._accounts[replica_id], entry.work
+        account.add_decoding(-entry.outputs, -work.decode_tokens, -work.context_tokens, -work.blocks)
+        self._close_if_idle(replica_id, account)
+
+    def _close_if_idle(self, replica_id: str, account: Account) -> None:
+        """An open lease counts as a request wherever it has a part."""
+        if account.requests == 0:
+            del self._accounts[replica_id]
 
 
-def _parts(decision: Decision, request: RouteRequest) -> dict[str, Reserved]:
-    decode = Reserved(0, request.max_tokens * request.outputs, request.outputs)
-    prefill = Reserved(request.prompt_tokens)
-    if decision.prefill is None:
-        return {decision.decode: prefill + decode}
-    return {decision.prefill: prefill + Reserved(requests=1), decision.decode: decode}
+def _unpredicted(request: RouteRequest) -> Work:
+    """What a placement without predictions reserves: all it may need."""
+    return Work(request.prompt_tokens, 0.0, request.max_tokens * request.outputs, request.prompt_tokens, 0)

@@ -1,6 +1,7 @@
 """The seam between the coordinator and the choice of replicas. Pure: time and randomness are arguments."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from routing.block_keys import NO_KEYS, PromptKeys
@@ -29,9 +30,10 @@ class Predicted:
     """What a placement is expected to cost this request.
 
     The first four parts, in seconds, add up to the time to first token: waiting behind others where the prompt is
-    computed, computing the tokens cached nowhere it could use, fetching cached blocks (from host memory, or from
-    prefill after its last chunk), and the decode replica's own first step. `itl_s` is the time of a decode step with
-    this request in the batch. Tokens: `computed_tokens` of the prompt are computed, `cached_tokens` are not.
+    computed and then where it decodes; computing the tokens cached nowhere it could use; fetching blocks (from host
+    memory, or from prefill after its last chunk); and the decode replica's first step after a hand-off. `itl_s` is the
+    time of a decode step with this request in the batch. Tokens: `computed_tokens` of the prompt are computed,
+    `cached_tokens` are not.
     """
 
     queue_s: float
@@ -49,16 +51,36 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What a placement adds to its replicas: what the ledger reserves.
+
+    Where the prompt is computed: `prefill_tokens` cached nowhere it could use, and the engine's `prefill_s` for them.
+    Where it decodes, over all outputs: the expected `decode_tokens`, the `context_tokens` whose KV its decode steps
+    read on average, and the device `blocks` it will newly hold. `prefill_keys` and `decode_keys` are the keys of the
+    prompt's whole blocks at the block size of the replica that computes it, and of the one that decodes it.
+    """
+
+    prefill_tokens: int
+    prefill_s: float
+    decode_tokens: int
+    context_tokens: int
+    blocks: int
+    prefill_keys: Sequence[int] = field(default=(), repr=False)
+    decode_keys: Sequence[int] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Where a request goes. Without `prefill` the decode replica computes the prompt itself; `why` is for people.
 
-    A router that predicts nothing leaves `predicted` None.
+    A router that predicts nothing leaves `predicted` and `work` None.
     """
 
     decode: str
     prefill: str | None
     why: str
     predicted: Predicted | None = None
+    work: Work | None = None
 
 
 class Rng(Protocol):
