@@ -103,10 +103,41 @@ class StoreConfig(Frozen):
     idle_exit_s: PositiveSeconds = Field(60.0, description="a store that no worker uses ends after this")
 
 
-class RouterConfig(Frozen):
-    """How replicas are chosen: where the least work is predicted."""
+ProfileName = Literal["laptop_cpu", "h100_8b", "simulated"]
 
-    decode_weight: float = Field(0.1, ge=0, description="work of one expected output token, in prompt tokens")
+
+class RatesConfig(Frozen):
+    """How long things take on a replica before anything was measured there; null: as in the profile."""
+
+    prefill_step_s: float | None = Field(None, ge=0, description="fixed part of a step that computes prompt tokens")
+    prefill_token_s: float | None = Field(None, gt=0, description="computing one prompt token")
+    prefill_attention_s: float | None = Field(None, ge=0, description="for each prompt token and each token before it")
+    chunk_tokens: int | None = Field(None, gt=0, description="prompt tokens computed in one step at most")
+    decode_step_s: float | None = Field(None, ge=0, description="fixed part of a decode step")
+    decode_request_s: float | None = Field(None, ge=0, description="what each running request adds to a decode step")
+    decode_context_token_s: float | None = Field(None, ge=0, description="what each token of context adds to it")
+    max_running: int | None = Field(None, gt=0, description="requests in one batch at most")
+    kv_bytes_per_token: int | None = Field(None, gt=0, description="KV cache of one token")
+    host_bytes_per_s: float | None = Field(None, gt=0, description="loading blocks from the node's own store")
+    host_latency_s: float | None = Field(None, ge=0)
+    remote_bytes_per_s: float | None = Field(None, gt=0, description="moving blocks between the stores of two nodes")
+    remote_latency_s: float | None = Field(None, ge=0)
+
+
+class RouterConfig(Frozen):
+    """How replicas are chosen. `kv_aware` predicts time from what each replica has cached and has to do."""
+
+    policy: Literal["kv_aware", "least_work"] = Field("kv_aware", description="least_work knows nothing of caches")
+    profile: ProfileName | None = Field(
+        None, description="name of a file in configs/profiles; default: what suits the decode engine"
+    )
+    rates: RatesConfig = Field(default_factory=RatesConfig, description="values that replace the profile's")
+    itl_target_s: PositiveSeconds | None = Field(
+        None, description="time between tokens to keep; replicas that would exceed it are chosen last"
+    )
+    decode_weight: float = Field(
+        0.1, ge=0, description="least_work only: work of one expected output token, in prompt tokens"
+    )
 
 
 class TimeoutConfig(Frozen):

@@ -1,0 +1,67 @@
+"""Which rates a deployment's router starts from."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from configs import profiles
+from configs.errors import ConfigError
+from configs.load import load
+from configs.schema import BatonConfig, ModelConfig, PoolConfig, ProfileName, RatesConfig, RouterConfig
+from configs.schema import SimulatedEngineConfig as Simulated
+from routing.profile import Profile
+
+FOLDER = Path(profiles.__file__).parent / "profiles"
+
+
+def rates(decode: PoolConfig, profile: ProfileName | None = None, **replaced: float) -> RatesConfig:
+    router = RouterConfig(profile=profile, rates=RatesConfig.model_validate(replaced))
+    return profiles.rates_of(BatonConfig(model=ModelConfig(path="m"), decode=decode, router=router))
+
+
+def test_every_file_is_a_profile_that_can_be_named() -> None:
+    assert {file.stem for file in FOLDER.iterdir()} == set(get_args(ProfileName))
+
+
+@pytest.mark.parametrize("name", get_args(ProfileName))
+def test_a_profile_has_all_that_the_cost_model_asks_for(name: ProfileName) -> None:
+    assert set(RatesConfig.model_fields) == {field.name for field in fields(Profile)}
+    assert None not in profiles.named(name).model_dump().values()
+
+
+def test_the_simulated_profile_is_that_of_an_engine_with_default_settings() -> None:
+    assert rates(PoolConfig(engine=Simulated())) == profiles.named("simulated")
+
+
+def test_simulated_engines_are_profiled_by_their_settings() -> None:
+    found = rates(PoolConfig(engine=Simulated(speed=2.0, prefill_tokens_per_s=500.0)))
+    assert (found.decode_step_s, found.prefill_token_s) == (0.005, 0.001)
+
+
+def test_real_engines_are_profiled_by_what_they_run_on() -> None:
+    assert rates(PoolConfig()) == profiles.named("laptop_cpu")
+    assert rates(PoolConfig(num_gpus=1)) == profiles.named("h100_8b")
+
+
+def test_a_named_profile_is_taken_whatever_the_engine() -> None:
+    assert rates(PoolConfig(engine=Simulated()), "h100_8b") == profiles.named("h100_8b")
+
+
+def test_single_rates_can_be_replaced() -> None:
+    found = rates(PoolConfig(), "h100_8b", max_running=7, host_latency_s=0)
+    assert found == profiles.named("h100_8b").model_copy(update={"max_running": 7, "host_latency_s": 0.0})
+
+
+def test_an_unknown_profile_and_an_impossible_rate_are_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    router = "{profile: abacus, rates: {chunk_tokens: 0}}"
+    file.write_text(
+        f"applications:\n- import_path: cluster.app:build\n  args:\n    model: {{path: m}}\n    router: {router}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    profile, rate = str(caught.value).splitlines()
+    assert "router.profile: given 'abacus'; allowed: 'laptop_cpu', 'h100_8b' or 'simulated'" in profile
+    assert "router.rates.chunk_tokens: given 0" in rate
