@@ -1,6 +1,6 @@
 """The index: one map from block key to a mask of places, the promises beside it, and a budget for both.
 
-Bytes are accounted by `routing.index_places` and `routing.index_promises`, as upper bounds. Policy: what does not fit
+Bytes are accounted by `routing.index_segments` and `routing.index_promises`, as upper bounds. Policy: what does not fit
 is not taken in. Such a block earns no credit, is counted in `refused`, and is not asked for again; a snapshot or event
 that tells it once more finds room as soon as other blocks have gone. The index then knows less than there is, never
 more.
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from routing.index import IndexStatistics, Prefixes, Tier
-from routing.index_places import Places
 from routing.index_promises import Promises
 from routing.index_replicas import Replica, Replicas
-from routing.prefix import Depth, Run, depths, nested_depths, runs
+from routing.index_segments import Segments
+from routing.prefix import Depth, Run, depths, nested_depths
 
 DEFAULT_BUDGET_BYTES: Final = 512 * 2**20
 """Room for 2.6 million blocks in one place each."""
@@ -29,7 +29,7 @@ class BlockIndex:
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self._budget_bytes = budget_bytes
         self._replicas = Replicas()
-        self._places = Places()
+        self._segments = Segments()
         self._promises = Promises()
         self._refused = 0
 
@@ -42,7 +42,7 @@ class BlockIndex:
     def snapshot(self, replica_id: str, tier: Tier, keys: Iterable[int]) -> None:
         """See `KvIndex`."""
         replica, held = self._know(replica_id), list(keys)
-        self._places.keep(replica.bit(tier), held)
+        self._segments.keep(replica.bit(tier), held)
         self._store(replica.bit(tier), held)
         self._replicas.tell(replica, tier)
 
@@ -53,7 +53,7 @@ class BlockIndex:
             return
         came, went = list(stored), list(removed)
         if went:
-            self._places.remove(replica.bit(tier), went)
+            self._segments.remove(replica.bit(tier), went)
             if came and not (gone := set(went)).isdisjoint(came):
                 came = [key for key in came if key not in gone]
         if came:
@@ -76,28 +76,23 @@ class BlockIndex:
 
     def _know(self, replica_id: str) -> Replica:
         replica = self._replicas.know(replica_id)
-        self._places.widen(self._replicas.bits)
+        self._segments.widen(self._replicas.bits)
         self._promises.widen(self._replicas.bits)
         return replica
 
     def _empty(self, replica: Replica) -> None:
-        self._places.clear(replica.device)
-        self._places.clear(replica.host)
+        self._segments.clear(replica.device)
+        self._segments.clear(replica.host)
 
     def _store(self, bit: int, keys: list[int]) -> None:
-        limit = self._budget_bytes - self._promises.bytes()
-        if self._places.bytes() + self._places.most_bytes(len(keys)) > limit:
-            fit = self._places.fitting(bit, keys, limit)
-            self._refused += self._places.lacking(bit, keys) - len(fit)
-            keys = fit
-        self._places.add(bit, keys)
+        self._refused += self._segments.add(bit, keys, self._budget_bytes - self._promises.bytes())
 
     # Fed by this gateway's own placements
 
     def promise(self, replica_id: str, keys: Sequence[int], until: float) -> int:
         """See `KvIndex`."""
         replica = self._replicas.get(replica_id)
-        fit = self._promises.room(self._budget_bytes - self._promises.bytes() - self._places.bytes())
+        fit = self._promises.room(self._budget_bytes - self._promises.bytes() - self._segments.bytes())
         if replica is None or not fit or not keys:
             self._refused += 0 if replica is None else len(keys)
             return self._promises.number()
@@ -115,23 +110,23 @@ class BlockIndex:
     def longest_prefix(self, keys: Sequence[int], now: float) -> Prefixes:
         """See `KvIndex`. O(blocks up to the first that lies nowhere + replicas in the answer)."""
         self._promises.expire(now)
-        promised = nested_depths(keys, self._promises.masks) if self._promises else []
-        known = runs(keys, self._places.masks, max((depth.blocks for depth in promised), default=0))
+        prompt = keys if isinstance(keys, list) else list(keys)
+        known = self._segments.runs(prompt)
         exact, hosts = self._replicas.exact, self._replicas.hosts
         device = self._by_replica(depths(known, exact))
         host, nodes = device, _NOWHERE
         if any(run.mask & hosts for run in known):
             reached = depths(known, exact | hosts, self._replicas.usable)
             host, nodes = self._by_replica(reached), self._by_node(reached)
-        return Prefixes(device, host, self._continued(device, promised, known), nodes)
+        return Prefixes(device, host, self._promised(device, prompt, known), nodes)
 
-    def _continued(
-        self, device: Mapping[str, int], promised: Sequence[Depth], known: Sequence[Run]
-    ) -> Mapping[str, int]:
+    def _promised(self, device: Mapping[str, int], prompt: list[int], known: Sequence[Run]) -> Mapping[str, int]:
         """Where a promise ends, blocks that are on the device already go on."""
         reached: list[Depth] = []
-        for depth in promised:
-            reached += depths(known, depth.mask & self._replicas.exact, start=depth.blocks)
+        end = known[-1].end if known else 0
+        for mask, blocks in nested_depths(prompt, self._promises.masks) if self._promises else ():
+            onward = known if blocks < end else self._segments.runs(prompt, blocks)
+            reached += depths(onward, mask & self._replicas.exact, start=blocks)
         return {**device, **self._by_replica(reached)} if reached else device
 
     def _by_replica(self, reached: Sequence[Depth]) -> Mapping[str, int]:
@@ -149,9 +144,9 @@ class BlockIndex:
         """See `KvIndex`."""
         exact = self._replicas.exact.bit_count()
         return IndexStatistics(
-            keys=len(self._places),
-            places=self._places.held,
-            bytes=self._places.bytes() + self._promises.bytes(),
+            keys=len(self._segments),
+            places=self._segments.held,
+            bytes=self._segments.bytes() + self._promises.bytes(),
             exact=exact,
             degraded=len(self._replicas) - exact,
             promised=len(self._promises),
@@ -161,9 +156,9 @@ class BlockIndex:
     def check(self) -> None:
         """Assert the invariant. O(keys × places)."""
         self._replicas.check()
-        self._places.check()
+        self._segments.check()
         self._promises.check()
         told = sum(replica.bit(tier) for replica in self._replicas for tier in replica.told)
-        assert all(mask & ~told == 0 for mask in self._places.masks.values()), "a block of a place that told nothing"
+        assert self._segments.places() | told == told, "a block of a place that told nothing"
         devices = sum(replica.device for replica in self._replicas)
         assert all(mask & ~devices == 0 for mask in self._promises.masks.values()), "a promise to an unknown replica"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
-from routing.index_places import mask_bytes
+from routing.index_segments import mask_bytes
 
 PROMISE_BYTES: Final = 512
 """One promise without its keys."""
