@@ -5,25 +5,26 @@ come after a delay.
 """
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster.planning.job import Job
 from cluster.planning.trace import TraceRequest
 from routing.block_keys import PromptKeys
 from routing.fleet import Fleet
-from routing.index import KvIndex
+from routing.index import KvIndex, Tier
 from routing.ledger import Lease, Ledger
+from routing.output_lengths import OutputLengths
 from routing.router import Decision, Rng, Router, RouteRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Mind:
-    """What a gateway decides with. `index` is None where the router asks none."""
+    """What a gateway decides with. What its router does not ask is None."""
 
     router: Router
     ledger: Ledger
-    index: KvIndex | None
+    index: KvIndex | None = None
+    lengths: OutputLengths | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,10 @@ class Attempt:
 class Gateway:
     """Owns its open attempts and their leases: one lease each."""
 
-    def __init__(self, number: int, mind: Mind, rng: Rng, promise_s: float) -> None:
+    def __init__(self, number: int, mind: Mind, rng: Rng) -> None:
         self.mind = mind
         self._number = number
         self._rng = rng
-        self._promise_s = promise_s
 
     def place(self, wish: Wish, fleet: Fleet, now: float) -> Attempt:
         """Route and reserve. Raises `NoCandidate`."""
@@ -70,23 +70,36 @@ class Gateway:
             keys=keys,
         )
         decision = self.mind.router.route(asked, fleet, now, self._rng)
-        lease = self.mind.ledger.reserve(decision, asked)
-        self._promise(decision, wish.request.keys, now)
+        lease = self.mind.ledger.reserve(decision, asked, now)
         prefill = None if decision.prefill is None else self._job(wish, 1)
         decode = self._job(wish, wish.request.output_tokens - wish.emitted)
         decode.prefilled_elsewhere = prefill is not None
         return Attempt(wish, decision, lease, decode, prefill)
 
-    def prompt_computed(self, attempt: Attempt) -> None:
-        """Where it was placed, the prompt is computed."""
-        self.mind.ledger.prefill_done(attempt.lease)
+    def know(self, replica_id: str, node_id: str) -> None:
+        """A worker is there, with nothing in its caches."""
+        if self.mind.index is not None:
+            self.mind.index.place(replica_id, node_id)
+            for tier in Tier:
+                self.mind.index.snapshot(replica_id, tier, ())
 
-    def ended(self, attempt: Attempt) -> None:
-        """Whatever ended it."""
-        self.mind.ledger.release(attempt.lease)
+    def prompt_computed(self, attempt: Attempt, now: float) -> None:
+        """Where it was placed, the prompt is computed, or never will be."""
+        self.mind.ledger.prefill_done(attempt.lease, now)
+
+    def finished(self, attempt: Attempt, now: float) -> None:
+        """It made its last token."""
+        self.mind.ledger.release(attempt.lease, now)
+        if self.mind.lengths is not None:
+            self.mind.lengths.observe(attempt.wish.max_tokens, attempt.wish.request.output_tokens)
+
+    def given_up(self, attempt: Attempt, now: float) -> None:
+        """It ended without."""
+        self.mind.ledger.release(attempt.lease, now)
 
     def lost(self, replica_id: str) -> None:
         """A worker is gone for good."""
+        self.mind.ledger.drop(replica_id)
         if self.mind.index is not None:
             self.mind.index.drop(replica_id)
 
@@ -94,10 +107,3 @@ class Gateway:
         request = wish.request
         keys = array("Q", request.keys)
         return Job(wish.number, self._number, request.prompt_tokens + wish.emitted, output_tokens, keys)
-
-    def _promise(self, decision: Decision, keys: Sequence[int], now: float) -> None:
-        if self.mind.index is None:
-            return
-        for replica_id in (decision.decode, decision.prefill):
-            if replica_id is not None:
-                self.mind.index.promise(replica_id, keys, now + self._promise_s)

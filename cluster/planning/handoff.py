@@ -25,8 +25,8 @@ class Handoff:
 
     def progressed(self, chunk: Chunk, began_at: float, now: float) -> None:
         """Prefill computed a chunk in a step from `began_at` to `now`."""
-        self._pull((chunk.job.computed - chunk.count) // self._size, began_at)
-        self._pull(chunk.job.computed // self._size, now)
+        self._pull(chunk.start // self._size, began_at)
+        self._pull(chunk.end // self._size, now)
 
     def end(self) -> None:
         """Nothing more will come: the decode job finds what was pulled."""

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """Where a job is. It moves down this list; preemption sends it back to WAITING, killing it ends it from anywhere."""
+    """Where a job is. It moves down this list; preemption sends it back to WAITING, and it may end anywhere."""
 
     WAITING = "waiting"
     LOADING = "loading"

@@ -54,15 +54,11 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """Everything. `max_tokens` is what each client says it wants at most: routers do not know the real length.
-
-    A prompt's promised blocks are believed for at most `promise_s`.
-    """
+    """Everything. `max_tokens` is what each client says it wants at most: routers do not know the real length."""
 
     workers: tuple[WorkerSettings, ...]
     network: NetworkSettings
     max_tokens: int = 2_000
-    promise_s: float = 30.0
 
 
 def aggregated(count: int, engine: EngineSettings, network: NetworkSettings | None = None) -> ClusterSettings:

@@ -104,8 +104,7 @@ class Simulation:
             site = Site(settings, self._settings.network, self.events, self, worker, len(self._gateways))
             self.sites[settings.replica_id] = site
             for gateway in self._gateways:
-                if gateway.mind.index is not None:
-                    gateway.mind.index.snapshot(settings.replica_id, Tier.DEVICE, ())
+                gateway.know(settings.replica_id, settings.node_id)
         for number, request in enumerate(self._trace.requests):
             self.records.append(Record(request.arrival_s, request.prompt_tokens, request.output_tokens))
             self.events.at(request.arrival_s, partial(self._arrive, number, request))
@@ -148,11 +147,11 @@ class Simulation:
         record = self.records[job.request]
         if job is attempt.prefill:
             record.computed_tokens += job.work_tokens
-            self._gateway(attempt).prompt_computed(attempt)
+            self._gateway(attempt).prompt_computed(attempt, self.events.now)
             self._end_handoff(self._handoffs.pop(job))
             return
         if attempt.prefill is None:
-            self._gateway(attempt).prompt_computed(attempt)
+            self._gateway(attempt).prompt_computed(attempt, self.events.now)
         if record.first_s < 0:
             record.first_s = self.events.now
 
@@ -168,17 +167,17 @@ class Simulation:
         record = self.records[attempt.wish.number]
         record.last_s = self.events.now
         record.computed_tokens += attempt.decode.work_tokens
-        self._gateway(attempt).ended(attempt)
+        self._gateway(attempt).finished(attempt, self.events.now)
 
     def _leg_lost(self, attempt: Attempt, job: Job, replica_id: str) -> None:
         """Prefill lost: decode computes what did not arrive. Decode lost: all again elsewhere, tokens made kept."""
         del self._attempts[job]
         self.records[job.request].computed_tokens += job.work_tokens
         if job is attempt.prefill:
-            self._gateway(attempt).prompt_computed(attempt)
+            self._gateway(attempt).prompt_computed(attempt, self.events.now)
             self._end_handoff(self._handoffs.pop(job))
             return
-        self._gateway(attempt).ended(attempt)
+        self._gateway(attempt).given_up(attempt, self.events.now)
         if attempt.prefill is not None and self._attempts.pop(attempt.prefill, None) is not None:
             self._handoffs.pop(attempt.prefill)
             assert attempt.decision.prefill is not None

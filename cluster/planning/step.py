@@ -17,10 +17,16 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """`count` tokens of the prompt of `job` are computed."""
+    """`count` tokens of the prompt of `job` are computed, after the first `start`."""
 
     job: Job
+    start: int
     count: int
+
+    @property
+    def end(self) -> int:
+        """Tokens that are there afterwards."""
+        return self.start + self.count
 
 
 @dataclass(slots=True)

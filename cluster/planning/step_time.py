@@ -52,6 +52,10 @@ class DynamoPolynomial:
         return max(-25.74 * x * x + 54.01 * x + 5.74, 1.0)
 
 
+def _prefill_ms(tokens: int) -> float:
+    return 4.209989e-7 * tokens * tokens + 1.518344e-2 * tokens + 16.50142
+
+
 @dataclass(frozen=True, slots=True)
 class LinearStepTime:
     """The timing model of our simulated engine (`engines/simulated/cost.py`): each part costs the same everywhere."""

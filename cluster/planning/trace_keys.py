@@ -1,8 +1,8 @@
 """Block keys for prompts of which only a trace's block ids are known.
 
 An id stands for a block *and everything before it*, as our own keys do, so each key follows from its id alone: the
-n-th part of block `id` has the key mix(id * parts + n), where mix is the finaliser of splitmix64 (Steele, Lea and Flood,
-2014), a bijection of 64-bit integers. Different blocks never share a key.
+n-th part of block `id` has the key mix(id * parts + n), where mix is the finaliser of splitmix64 (Steele, Lea and
+Flood, 2014), a bijection of 64-bit integers. Different blocks never share a key.
 """
 
 from array import array

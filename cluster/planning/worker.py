@@ -172,7 +172,7 @@ class Worker:
         count = min(job.pending, budget)
         if count <= 0:
             return 0
-        chunks.append(Chunk(job, count))
+        chunks.append(Chunk(job, job.computed, count))
         self._blocks.publish(job, job.computed + count)
         return count
 
