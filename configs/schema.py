@@ -135,6 +135,9 @@ class RouterConfig(Frozen):
     itl_target_s: PositiveSeconds | None = Field(
         None, description="time between tokens to keep; replicas that would exceed it are chosen last"
     )
+    index_bytes: ByteSize = Field(
+        ByteSize(512 * 1024 * 1024), description="what a gateway's index of blocks may take; more earn no credit"
+    )
     decode_weight: float = Field(
         0.1, ge=0, description="least_work only: work of one expected output token, in prompt tokens"
     )

@@ -47,6 +47,7 @@ class Attempt:
         self,
         workers: Workers,
         ledger: Ledger,
+        clock: Callable[[], float],
         observer: Observer,
         decision: Decision,
         lease: Lease,
@@ -55,6 +56,7 @@ class Attempt:
         self.decision = decision
         self._workers = workers
         self._ledger = ledger
+        self._clock = clock
         self._observer = observer
         self._lease: Lease | None = lease
         self._on_prefill_end = on_prefill_end
@@ -80,7 +82,7 @@ class Attempt:
     def prompt_computed(self) -> None:
         """Give back what the ledger reserved for the prompt."""
         if self._lease is not None:
-            self._ledger.prefill_done(self._lease)
+            self._ledger.prefill_done(self._lease, self._clock())
 
     def release(self) -> None:
         """Close both streams and release the lease. May be called twice."""
@@ -92,7 +94,7 @@ class Attempt:
             self._decode = None
             self._observer.legs("decode", -1)
         if self._lease is not None:
-            self._ledger.release(self._lease)
+            self._ledger.release(self._lease, self._clock())
             self._lease = None
 
     async def close(self) -> None:

@@ -78,12 +78,13 @@ class Journey:
 
     def _begin(self) -> Attempt:
         """Route, reserve and send both legs: no other request is looked at in between."""
-        left_s = self._deadline_at - self._with.clock()
+        now = self._with.clock()
+        left_s = self._deadline_at - now
         if left_s <= 0:
             raise self._too_late()
         request = place(self._request, self._keys, self._exclude)
         try:
-            decision = self._with.router.route(request, self._with.workers.fleet(), self._with.clock(), self._with.rng)
+            decision = self._with.router.route(request, self._with.workers.fleet(), now, self._with.rng)
         except NoCandidate as error:
             self._lifecycle.on(Event.NO_CANDIDATE)
             raise NoReplicaReady(str(error)) from error
@@ -94,9 +95,10 @@ class Journey:
         self._attempt = attempt = Attempt(
             self._with.workers,
             self._with.ledger,
+            self._with.clock,
             self._with.observer,
             decision,
-            self._with.ledger.reserve(decision, request),
+            self._with.ledger.reserve(decision, request, now),
             self._prefill_ended,
         )
         attempt.open(Order(self._request, self._with.handoff_ids.next(), left_s, self._with.settings.handoff_s))

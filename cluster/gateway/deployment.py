@@ -9,17 +9,18 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
-from cluster.coordinator.observer import EndListener, Observer
+from cluster.coordinator.routing_choice import Routing, choose_routing
 from cluster.dataplane.connection import ConnectionSettings
 from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
 from cluster.gateway.discovery import Discovery
+from cluster.gateway.kv_index_feed import KvIndexFeed
 from cluster.gateway.metrics import GatewayMetrics
 from cluster.gateway.settings import GatewaySettings
 from cluster.gateway.tracing import Tracing, exporting_to
@@ -27,8 +28,6 @@ from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
 from configs.schema import BatonConfig, VllmEngineConfig
-from routing.least_work import LeastWork, LeastWorkSettings
-from routing.ledger import Ledger
 
 # A gateway needs no accelerator. Without this the CUDA build of vLLM fails to start on a node that has none.
 ENVIRONMENT = {"VLLM_TARGET_DEVICE": "cpu"}
@@ -58,10 +57,12 @@ class Gateway:
 
         config = self._config
         path = await asyncio.to_thread(resolve, config.model.path)
-        self._pool = WorkerPool(await asyncio.to_thread(_pool_settings, config, path))
+        routing = choose_routing(config)
+        feed = KvIndexFeed(routing.index, routing.gone)
+        self._pool = WorkerPool(await asyncio.to_thread(_pool_settings, config, path), feed)
         metrics = GatewayMetrics(self._pool.loads)
         self._tracing = _tracing(config.gateway.otlp_traces_endpoint)
-        coordinator = _coordinator(config, self._pool, metrics, [self._tracing] if self._tracing is not None else [])
+        coordinator = self._coordinator(routing, self._pool, metrics)
         settings = GatewaySettings(
             model_path=path,
             served_name=config.model.name,
@@ -74,6 +75,19 @@ class Gateway:
         app = await build_gateway_app(settings, coordinator, metrics)
         self._discovery = Discovery(tuple(self._workers.values()), self._pool.update)
         return app
+
+    def _coordinator(self, routing: Routing, pool: WorkerPool, metrics: GatewayMetrics) -> Coordinator:
+        listeners = [routing.learner(pool.fleet), *([self._tracing] if self._tracing is not None else [])]
+        return Coordinator(
+            pool,
+            routing.router,
+            routing.ledger,
+            time.monotonic,
+            random.Random(),
+            _coordinator_settings(self._config),
+            metrics,
+            listeners,
+        )
 
     async def check_health(self) -> None:
         """Called by Serve. Listens again when the controller was gone for a while; live streams are not touched."""
@@ -103,15 +117,10 @@ def _tracing(endpoint: str | None) -> Tracing | None:
     return Tracing(exporting_to(endpoint)) if endpoint is not None else None
 
 
-def _coordinator(
-    config: BatonConfig, pool: WorkerPool, observer: Observer, listeners: Sequence[EndListener]
-) -> Coordinator:
-    ledger = Ledger()
-    settings = CoordinatorSettings(
+def _coordinator_settings(config: BatonConfig) -> CoordinatorSettings:
+    return CoordinatorSettings(
         max_requests_in_flight=config.gateway.max_requests_in_flight,
         max_attempts=config.gateway.max_attempts,
         request_s=config.timeouts.request_s,
         handoff_s=config.timeouts.handoff_s,
     )
-    router = LeastWork(LeastWorkSettings(decode_weight=config.router.decode_weight), ledger)
-    return Coordinator(pool, router, ledger, time.monotonic, random.Random(), settings, observer, listeners)

@@ -1,0 +1,76 @@
+"""What ended requests teach the router: how long computing, loading and decoding really took, and how much was said.
+
+Only what says something about one part alone is learnt from. A prompt that was computed and not loaded teaches prefill;
+a hand-off that arrived whole teaches loads; a stream of a few tokens or more teaches decode steps.
+"""
+
+from collections.abc import Callable, Iterator
+
+from cluster.coordinator.observer import Ended
+from cluster.dataplane.frames import LegReport
+from routing.fleet import Fleet, Replica, Role
+from routing.output_lengths import OutputLengths
+from routing.prediction_error import PredictionError
+from routing.rates import Decoded, Loaded, Observation, Prefilled, Rates
+
+ENOUGH_TOKENS = 8
+"""A stream shorter than this says little about the time of a decode step."""
+
+
+class Learner:
+    """Implements `cluster.coordinator.observer.EndListener`. `fleet` is what the router sees, now."""
+
+    def __init__(
+        self, rates: Rates, lengths: OutputLengths, error: PredictionError, fleet: Callable[[], Fleet]
+    ) -> None:
+        self._rates = rates
+        self._lengths = lengths
+        self._error = error
+        self._fleet = fleet
+
+    def ended(self, ended: Ended) -> None:
+        """See `EndListener`."""
+        if ended.outcome != "finished":
+            return
+        self._lengths.observe(ended.request.max_tokens, ended.generated_tokens // ended.request.outputs)
+        placement = ended.placement
+        if placement.decision is None:
+            return
+        if placement.decision.predicted is not None and placement.ttft_s is not None:
+            self._error.observe(placement.decision.predicted.ttft_s, placement.ttft_s)
+        for seen in observations(ended, self._fleet()):
+            self._rates.observe(seen)
+
+
+def observations(ended: Ended, fleet: Fleet) -> Iterator[Observation]:
+    """What one finished request says of its replicas. Pure."""
+    decision = ended.placement.decision
+    assert decision is not None, "it was routed"
+    decode = fleet.replicas.get(decision.decode)
+    if decision.prefill is not None and ended.prefill is not None:
+        computed = ended.prompt_tokens - ended.prefill_cached_tokens
+        yield _prefilled(decision.prefill, Role.PREFILL, computed, ended.prefill_cached_tokens, ended.prefill)
+    if decode is not None and ended.decode is not None:
+        yield from _of_decode(ended, ended.decode, decode, decision.prefill is None)
+
+
+def _of_decode(ended: Ended, report: LegReport, decode: Replica, is_local: bool) -> Iterator[Observation]:
+    loaded_tokens = report.loaded_blocks * decode.block_size_tokens
+    step_s = ended.itl_s or 0.0
+    if is_local and not loaded_tokens:
+        computed = ended.prompt_tokens - ended.cached_tokens
+        yield _prefilled(decode.replica_id, decode.role, computed, ended.cached_tokens, report)
+    if loaded_tokens and not report.recomputed_blocks and not is_local:
+        yield Loaded(decode.replica_id, decode.role, loaded_tokens, report.first_token_s - step_s)
+    if ended.itl_s is not None and ended.generated_tokens >= ENOUGH_TOKENS:
+        yield Decoded(decode.replica_id, decode.role, max(1, decode.load.running), _context(decode, ended), ended.itl_s)
+
+
+def _prefilled(replica_id: str, role: Role, computed: int, context: int, report: LegReport) -> Prefilled:
+    return Prefilled(replica_id, role, computed, context, report.first_token_s - report.queued_s)
+
+
+def _context(decode: Replica, ended: Ended) -> float:
+    """Tokens of context in the replica's batch: the blocks in use, as last reported, and at least the request's own."""
+    own = ended.prompt_tokens + ended.generated_tokens / 2
+    return max(own, decode.load.kv_usage * decode.kv_blocks * decode.block_size_tokens)

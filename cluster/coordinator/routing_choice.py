@@ -1,0 +1,61 @@
+"""Builds what a deployment's requests are routed by: the router, and everything it asks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import inf
+
+from cluster.coordinator.learning import Learner
+from cluster.coordinator.observer import EndListener
+from configs.profiles import rates_of
+from configs.schema import BatonConfig
+from routing.fleet import Fleet
+from routing.index import KvIndex
+from routing.index_blocks import BlockIndex
+from routing.kv_aware import KvAware, KvAwareSettings
+from routing.least_work import LeastWork, LeastWorkSettings
+from routing.ledger import Ledger
+from routing.output_lengths import OutputLengths
+from routing.prediction_error import PredictionError
+from routing.profile import Profile
+from routing.rates import Rates
+from routing.router import Router
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """One gateway's router and what it knows. `index` is fed by the workers, `ledger` by the coordinator."""
+
+    router: Router
+    index: KvIndex
+    ledger: Ledger
+    rates: Rates
+    lengths: OutputLengths
+    error: PredictionError
+
+    def learner(self, fleet: Callable[[], Fleet]) -> EndListener:
+        """What teaches the router from requests that ended."""
+        return Learner(self.rates, self.lengths, self.error, fleet)
+
+    def gone(self, replica_id: str) -> None:
+        """The replica will not come back: nothing is held there, reserved there or known of it."""
+        self.index.drop(replica_id)
+        self.ledger.drop(replica_id)
+        self.rates.forget(replica_id)
+
+
+def choose_routing(config: BatonConfig) -> Routing:
+    """As the configuration's `router` section says."""
+    index = BlockIndex(int(config.router.index_bytes))
+    ledger, rates, lengths = Ledger(index), Rates(_profile(config)), OutputLengths()
+    return Routing(_router(config, index, ledger, rates, lengths), index, ledger, rates, lengths, PredictionError())
+
+
+def _router(config: BatonConfig, index: KvIndex, ledger: Ledger, rates: Rates, lengths: OutputLengths) -> Router:
+    if config.router.policy == "least_work":
+        return LeastWork(LeastWorkSettings(decode_weight=config.router.decode_weight), ledger)
+    return KvAware(KvAwareSettings(itl_target_s=config.router.itl_target_s or inf), index, ledger, rates, lengths)
+
+
+def _profile(config: BatonConfig) -> Profile:
+    given = rates_of(config)
+    return Profile(**{each.name: getattr(given, each.name) for each in fields(Profile)})

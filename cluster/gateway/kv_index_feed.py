@@ -1,0 +1,41 @@
+"""Feeds the router's index with what this gateway hears from its workers.
+
+A worker that connects is placed on its node and its snapshots follow; one whose connection is gone is degraded at once
+(a killed process resets it, nobody waits for a deadline) and earns no credit until it is back; one that is not listed
+any more is dropped.
+"""
+
+from collections.abc import Callable
+
+from cluster.dataplane.frames import KvEvents, WorkerInfo
+from routing.index import KvIndex, Tier
+
+TIERS = {tier.value: tier for tier in Tier}
+
+
+class KvIndexFeed:
+    """Implements `cluster.dataplane.kv_inbox.KvListener`. `gone` replaces dropping a replica from the index."""
+
+    def __init__(self, index: KvIndex, gone: Callable[[str], None] | None = None) -> None:
+        self._index = index
+        self._gone = gone or index.drop
+
+    def kv_placed(self, replica_id: str, info: WorkerInfo) -> None:
+        """See the seam."""
+        self._index.place(replica_id, info.node_id)
+
+    def kv_events(self, replica_id: str, events: KvEvents) -> None:
+        """See the seam."""
+        tier = TIERS[events.tier]
+        if events.snapshot:
+            self._index.snapshot(replica_id, tier, events.stored)
+        else:
+            self._index.apply(replica_id, tier, events.stored, events.removed)
+
+    def kv_lost(self, replica_id: str) -> None:
+        """See the seam."""
+        self._index.degrade(replica_id)
+
+    def kv_dropped(self, replica_id: str) -> None:
+        """See the seam."""
+        self._gone(replica_id)
