@@ -89,9 +89,9 @@ class Search:
     def options(self) -> list[Option]:
         """The best first; empty when no decode replica is fit. Constraints are violated as little as can be."""
         fit = self._fit()
-        options = [self._local(entry) for entry in fit]
-        if fit and self.request.may_disaggregate:
-            options += self._pairs(fit)
+        options = list(self._pairs(fit)) if fit and self.request.may_disaggregate else []
+        wanted = 1 if options else 0
+        options += [self._local(entry, wanted) for entry in fit]
         if not options:
             return []
         best = min(options, key=_cost)
@@ -116,12 +116,15 @@ class Search:
         least = min((entry.decoding.violation for entry in fit), default=0.0) + _SAME_VIOLATION
         return [entry for entry in fit if entry.decoding.violation <= least]
 
-    def _local(self, entry: Fit) -> Option:
-        """The decode replica computes the prompt: its running requests wait for that work."""
+    def _local(self, entry: Fit, wanted: int) -> Option:
+        """The decode replica computes the prompt, and what decodes there waits for that.
+
+        Where prefill replicas could do it, a decode replica's time is `wanted` even while nothing decodes there.
+        """
         standing, account, steps, _, ready, host = entry
         computed = computing(standing, account, self.job.prompt, ready, host, steps.step_s, self.now)
         ttft_s = computed.queue_s + computed.compute_s + computed.load_s
-        cost_s = ttft_s + (CAPACITY + steps.batch) * computed.work_s + steps.cost_s
+        cost_s = ttft_s + (CAPACITY + max(wanted, steps.batch)) * computed.work_s + steps.cost_s
         return Option(cost_s, ttft_s, None, standing, computed, steps)
 
     # Pairs
