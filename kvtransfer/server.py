@@ -14,6 +14,9 @@ from kvtransfer.waits import HandoffWaits
 
 logger = logging.getLogger(__name__)
 
+ACCEPT_TURNS = 3
+"""Turns of the loop until a connection that it has accepted is known here: asyncio takes two."""
+
 POPULATE_BYTES = 32 * 1024 * 1024
 """How much of the arena is made resident between two looks at the loop."""
 
@@ -65,7 +68,7 @@ class StoreServer:
     async def close(self) -> None:
         """Close every connection and end every wait. What the store held is gone."""
         if self._server is not None:
-            self._server.close()
+            await self._stop_accepting(self._server)
         connections = list(self._reception.connections)
         for connection in connections:
             connection.close()
@@ -76,6 +79,15 @@ class StoreServer:
         await self._transport.close()
         await asyncio.gather(*(connection.closed for connection in connections))
         self.store.close()
+
+    async def _stop_accepting(self, server: asyncio.Server) -> None:
+        """A connection that is accepted but not known yet when asyncio's server closes would be leaked."""
+        loop = asyncio.get_running_loop()
+        for sock in server.sockets:
+            loop.remove_reader(sock.fileno())
+        for _ in range(ACCEPT_TURNS):
+            await asyncio.sleep(0)
+        server.close()
 
     async def _sweep(self) -> None:
         while True:
