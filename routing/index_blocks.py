@@ -11,11 +11,12 @@ Invariant (`check`): the parts' own; bits are those of known replicas, and of a 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from routing.block_keys import PackedKeys, pack
 from routing.index import IndexStatistics, Prefixes, Tier
 from routing.index_promises import Promises
 from routing.index_replicas import Replica, Replicas
 from routing.index_segments import Segments
-from routing.prefix import Depth, Run, depths, nested_depths
+from routing.prefix import Depth, Run, depths
 
 DEFAULT_BUDGET_BYTES: Final = 512 * 2**20
 """Room for 2.6 million blocks in one place each."""
@@ -41,7 +42,7 @@ class BlockIndex:
 
     def snapshot(self, replica_id: str, tier: Tier, keys: Iterable[int]) -> None:
         """See `KvIndex`."""
-        replica, held = self._know(replica_id), list(keys)
+        replica, held = self._know(replica_id), _listed(keys)
         self._segments.keep(replica.bit(tier), held)
         self._store(replica.bit(tier), held)
         self._replicas.tell(replica, tier)
@@ -51,7 +52,7 @@ class BlockIndex:
         replica = self._replicas.get(replica_id)
         if replica is None or tier not in replica.told:
             return
-        came, went = list(stored), list(removed)
+        came, went = _listed(stored), _listed(removed)
         if went:
             self._segments.remove(replica.bit(tier), went)
             if came and not (gone := set(went)).isdisjoint(came):
@@ -99,7 +100,7 @@ class BlockIndex:
         if fit < len(keys):
             self._refused += len(keys) - fit
             keys = keys[:fit]
-        return self._promises.add(replica.device, keys, until)
+        return self._promises.add(replica.device, pack(keys), until)
 
     def retract(self, promise: int) -> None:
         """See `KvIndex`."""
@@ -110,7 +111,7 @@ class BlockIndex:
     def longest_prefix(self, keys: Sequence[int], now: float) -> Prefixes:
         """See `KvIndex`. O(blocks up to the first that lies nowhere + replicas in the answer)."""
         self._promises.expire(now)
-        prompt = keys if isinstance(keys, list) else list(keys)
+        prompt = pack(keys)
         known = self._segments.runs(prompt)
         exact, hosts = self._replicas.exact, self._replicas.hosts
         device = self._by_replica(depths(known, exact))
@@ -120,11 +121,11 @@ class BlockIndex:
             host, nodes = self._by_replica(reached), self._by_node(reached)
         return Prefixes(device, host, self._promised(device, prompt, known), nodes)
 
-    def _promised(self, device: Mapping[str, int], prompt: list[int], known: Sequence[Run]) -> Mapping[str, int]:
+    def _promised(self, device: Mapping[str, int], prompt: PackedKeys, known: Sequence[Run]) -> Mapping[str, int]:
         """Where a promise ends, blocks that are on the device already go on."""
         reached: list[Depth] = []
         end = known[-1].end if known else 0
-        for mask, blocks in nested_depths(prompt, self._promises.masks) if self._promises else ():
+        for mask, blocks in self._promises.depths(prompt):
             onward = known if blocks < end else self._segments.runs(prompt, blocks)
             reached += depths(onward, mask & self._replicas.exact, start=blocks)
         return {**device, **self._by_replica(reached)} if reached else device
@@ -161,4 +162,8 @@ class BlockIndex:
         told = sum(replica.bit(tier) for replica in self._replicas for tier in replica.told)
         assert self._segments.places() | told == told, "a block of a place that told nothing"
         devices = sum(replica.device for replica in self._replicas)
-        assert all(mask & ~devices == 0 for mask in self._promises.masks.values()), "a promise to an unknown replica"
+        assert self._promises.places() | devices == devices, "a promise to an unknown replica"
+
+
+def _listed(keys: Iterable[int]) -> list[int]:
+    return keys if isinstance(keys, list) else list(keys)

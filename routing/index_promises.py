@@ -1,70 +1,104 @@
 """Blocks that are on their way: what prompts in flight will bring to the devices they were placed on.
 
-A promise covers a prompt's blocks from its first on, so that whatever a device is promised has all before it promised
-too: `routing.prefix.nested_depths` may skip. Equal promises add up; a block is promised until the last of them ended.
+A promise covers a prompt from its first block on. So promises form a tree, and only where they part is a block of
+interest: a branch is an array of keys up to the next parting, found by its first key. Equal promises add up; a block is
+promised until the last of them ended.
 
-Invariant (`check`): a device's bit is in a key's mask exactly while an open promise to it covers the key; `_again`
-counts the promises beyond the first.
+Invariant (`check`): every open promise is a path of whole branches, and a branch's counts are those of the promises
+through it; there is no other branch. What is promised behind a branch is promised in it too.
 """
 
 import heapq
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import compress, count
+from operator import ne
 from typing import Final
 
+from routing.block_keys import PackedKeys
 from routing.index_segments import mask_bytes
+from routing.prefix import Depth
 
-PROMISE_BYTES: Final = 512
-"""One promise without its keys."""
+PROMISE_BYTES: Final = 768
+"""A promise and the branches that it adds, without their keys and masks."""
 
-PROMISED_KEY_BYTES: Final = 240
-"""A key of a promise: its integer and its place in the prompt's list, its part of the table and of the counts."""
+PROMISED_KEY_BYTES: Final = 16
+"""A key: in the promise, and in its branch."""
 
+_COUNT_BYTES: Final = 104
 _IDLE_ENDS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
     bit: int
-    keys: Sequence[int]
+    keys: PackedKeys
+
+
+class _Branch:
+    """Blocks between two partings. `counts` are the promises through it, by the bit of their device."""
+
+    __slots__ = ("counts", "keys", "mask")
+
+    def __init__(self, keys: PackedKeys, counts: dict[int, int]) -> None:
+        self.keys = keys
+        self.counts = counts
+        self.mask = sum(counts)
 
 
 class Promises:
     """All open promises. Their numbers only grow."""
 
     def __init__(self) -> None:
-        self._masks: dict[int, int] = {}
-        self._again: dict[int, Counter[int]] = {}
+        self._branches: dict[int, _Branch] = {}
         self._open: dict[int, _Promise] = {}
         self._ends: list[tuple[float, int]] = []
         self._next = 0
         self._keys = 0
+        self._counts = 0
         self._bits = 0
-
-    @property
-    def masks(self) -> Mapping[int, int]:
-        """Key → the devices it is promised to. Read only."""
-        return self._masks
 
     def __len__(self) -> int:
         return len(self._open)
 
+    def places(self) -> int:
+        """The mask of all devices that are promised something."""
+        mask = 0
+        for branch in self._branches.values():
+            mask |= branch.mask
+        return mask
+
     def bytes(self) -> int:
         """An upper bound of the memory taken."""
-        return len(self._open) * PROMISE_BYTES + self._keys * self._key_bytes()
+        promises = len(self._open) * PROMISE_BYTES + self._keys * PROMISED_KEY_BYTES
+        return promises + len(self._branches) * (PROMISE_BYTES + mask_bytes(self._bits)) + self._counts * _COUNT_BYTES
 
     def room(self, free_bytes: int) -> int:
-        """How many keys of one more promise fit."""
-        return max(0, free_bytes - PROMISE_BYTES) // self._key_bytes()
-
-    def _key_bytes(self) -> int:
-        return PROMISED_KEY_BYTES + mask_bytes(self._bits)
+        """How many keys of one more promise fit, whatever promises it is parted from."""
+        most_counts = len(self._branches) + 1 + self._bits
+        branches = 2 * (PROMISE_BYTES + mask_bytes(self._bits)) + most_counts * _COUNT_BYTES
+        return max(0, free_bytes - PROMISE_BYTES - branches) // PROMISED_KEY_BYTES
 
     def widen(self, bits: int) -> None:
         """Masks may have so many bits from now on."""
         self._bits = max(self._bits, bits)
+
+    # Question
+
+    def depths(self, keys: PackedKeys) -> list[Depth]:
+        """How far a prompt is promised to each device."""
+        found: list[Depth] = []
+        start, mask = 0, 0
+        while start < len(keys) and (branch := self._branches.get(keys[start])) is not None:
+            if mask not in (0, branch.mask):
+                found.append(Depth(mask, start))
+            mask = branch.mask
+            common = _common(keys, start, branch.keys)
+            start += common
+            if common < len(branch.keys):
+                break
+        if start:
+            found.append(Depth(mask, start))
+        return found
 
     # Change
 
@@ -73,76 +107,55 @@ class Promises:
         self._next += 1
         return self._next
 
-    def add(self, bit: int, keys: Sequence[int], until: float) -> int:
+    def add(self, bit: int, keys: PackedKeys, until: float) -> int:
         """The promise's number."""
         number = self.number()
         self._open[number] = _Promise(bit, keys)
         heapq.heappush(self._ends, (until, number))
         self._keys += len(keys)
-        if self._masks.keys().isdisjoint(keys):
-            self._masks.update(dict.fromkeys(keys, bit))
-        else:
-            self._merge(bit, keys)
+        start = 0
+        while start < len(keys):
+            branch = self._branches.get(keys[start])
+            if branch is None:
+                branch = self._branches[keys[start]] = _Branch(keys[start:], {})
+            elif (common := _common(keys, start, branch.keys)) < len(branch.keys):
+                self._part(branch, common)
+            self._count(branch, bit, 1)
+            start += len(branch.keys)
         return number
 
-    def _merge(self, bit: int, keys: Sequence[int]) -> None:
-        masks, get = self._masks, self._masks.get
-        again: list[int] = []
-        before, after = 0, bit
-        for key in keys:
-            mask = get(key, 0)
-            if mask & bit:
-                again.append(key)
-                continue
-            if mask is not before:
-                before, after = mask, mask | bit
-            masks[key] = after
-        if again:
-            self._again.setdefault(bit, Counter()).update(again)
+    def _part(self, branch: _Branch, at: int) -> None:
+        """What is behind becomes a branch of its own."""
+        behind = _Branch(branch.keys[at:], dict(branch.counts))
+        self._branches[behind.keys[0]] = behind
+        self._counts += len(behind.counts)
+        del branch.keys[at:]
+
+    def _count(self, branch: _Branch, bit: int, change: int) -> None:
+        counts = branch.counts
+        before = counts.get(bit, 0)
+        if before + change:
+            counts[bit] = before + change
+        else:
+            del counts[bit]
+        if not before or not before + change:
+            branch.mask ^= bit
+            self._counts += change
 
     def end(self, number: int) -> None:
         """Take it back. One that ended already is fine."""
         promise = self._open.pop(number, None)
         if promise is None:
             return
-        self._keys -= len(promise.keys)
-        once = self._count_down(promise)
-        masks = self._masks
-        if list(map(masks.get, once, repeat(0))).count(promise.bit) == len(once):
-            deque(map(masks.pop, once), maxlen=0)
-        else:
-            self._split(promise.bit, once)
+        keys, start = promise.keys, 0
+        self._keys -= len(keys)
+        while start < len(keys):
+            branch = self._branches[keys[start]]
+            self._count(branch, promise.bit, -1)
+            if not branch.counts:
+                del self._branches[keys[start]]
+            start += len(branch.keys)
         self._forget_ends()
-
-    def _count_down(self, promise: _Promise) -> Sequence[int]:
-        """One promise less for each key; those that have none left."""
-        again = self._again.get(promise.bit)
-        if again is None:
-            return promise.keys
-        once: list[int] = []
-        for key in promise.keys:
-            count = again.get(key, 0)
-            if count > 1:
-                again[key] = count - 1
-            elif count:
-                del again[key]
-            else:
-                once.append(key)
-        if not again:
-            del self._again[promise.bit]
-        return once
-
-    def _split(self, bit: int, keys: Sequence[int]) -> None:
-        masks = self._masks
-        before, after = bit, 0
-        for key in keys:
-            mask = masks[key]
-            if mask is not before:
-                before, after = mask, mask ^ bit
-            if after:
-                masks[key] = after
-            else:
-                del masks[key]
 
     def _forget_ends(self) -> None:
         """Promises are mostly taken back long before their time: their times must not pile up."""
@@ -164,15 +177,27 @@ class Promises:
 
     def check(self) -> None:
         """Assert the invariant."""
-        counts: dict[int, Counter[int]] = {}
+        counts: dict[int, dict[int, int]] = {}
         for promise in self._open.values():
-            counts.setdefault(promise.bit, Counter()).update(promise.keys)
-        masks: Counter[int] = Counter()
-        for bit, keys in counts.items():
-            masks.update(dict.fromkeys(keys, bit))
-        assert masks == self._masks, "masks are not those of the open promises"
-        again = {bit: {key: count - 1 for key, count in keys.items() if count > 1} for bit, keys in counts.items()}
-        assert {bit: dict(keys) for bit, keys in self._again.items()} == {bit: k for bit, k in again.items() if k}
+            start, within = 0, -1
+            while start < len(promise.keys):
+                first = promise.keys[start]
+                branch = self._branches[first]
+                assert branch.keys == promise.keys[start : start + len(branch.keys)], "a promise ends within a branch"
+                assert branch.mask & within == branch.mask, "promised, and what comes before is not"
+                own = counts.setdefault(first, {})
+                own[promise.bit] = own.get(promise.bit, 0) + 1
+                start, within = start + len(branch.keys), branch.mask
+        assert {first: branch.counts for first, branch in self._branches.items()} == counts
+        assert all(branch.mask == sum(branch.counts) for branch in self._branches.values())
+        assert self._counts == sum(map(len, counts.values()))
         assert self._keys == sum(len(promise.keys) for promise in self._open.values())
         assert self._open.keys() <= {number for _, number in self._ends}, "a promise would never end"
         assert len(self._ends) <= 2 * len(self._open) + _IDLE_ENDS + 1
+
+
+def _common(keys: PackedKeys, start: int, others: PackedKeys) -> int:
+    """How many keys from `start` on are those of `others`."""
+    length = min(len(keys) - start, len(others))
+    mine, theirs = keys[start : start + length], others[:length]
+    return length if mine == theirs else next(compress(count(), map(ne, mine, theirs)))

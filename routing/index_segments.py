@@ -1,26 +1,29 @@
 """Where blocks are: key → mask of places. A place is one bit; what bits mean is for others to know.
 
 Blocks come and are asked for in the order of prompts. So neighbours that lie in the same places are kept as one
-segment: a list of keys and one mask. A prompt is then read by comparing lists, which is several times as fast as finding
-each block, and exact: a block that goes, or comes to another place, is split from its neighbours.
+segment: an array of keys and one mask. A prompt is then read by comparing arrays, many times as fast as finding each
+block, and exact: a block that goes, or comes to another place, is split from its neighbours.
 
 Memory is accounted with constants that bound what CPython 3.11 takes on a 64-bit machine:
     a key: 48 bytes for its integer, 8 in its segment, and at most 120 for its part of the table (a dict's table of 2^n
         slots takes 20·2^n bytes and is grown to less than 6 slots a key; it is rebuilt when more is empty);
-    a segment: the object, its list and its mask; and in each place that holds it, its part of a set's table.
+    a segment: its array, mask and number; and in each place that holds it, its part of a set's table.
+
+A segment is a number, so that the map is one from integers to integers, which the garbage collector never visits.
 
 Invariant (`check`): the map leads from every key to the segment that has it, in which no key is twice and at most
-`LONGEST` are; no mask is empty; each place has the segments with its bit.
+`LONGEST` are; no mask is empty; each place has the segments with its bit; numbers without a segment are free.
 """
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import compress, count
 from operator import ne
 from typing import Final
 
+from routing.block_keys import PackedKeys, pack
 from routing.prefix import Run
 
 LONGEST: Final = 256
@@ -28,9 +31,10 @@ LONGEST: Final = 256
 
 KEY_BYTES: Final = 176
 SPAN_BYTES: Final = 128
-_SEGMENT_BYTES: Final = 128
+SEGMENT_BYTES: Final = 144
 _TABLE_BYTES: Final = 120
 _SMALL_TABLE_BYTES: Final = 65_536
+_NO_KEYS: Final = pack(())
 
 
 def mask_bytes(bits: int) -> int:
@@ -45,29 +49,21 @@ def bits_of(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-class Segment:
-    """Blocks in one order that lie in the same places."""
-
-    __slots__ = ("keys", "mask")
-
-    def __init__(self, keys: list[int], mask: int) -> None:
-        self.keys = keys
-        self.mask = mask
-
-
 @dataclass(slots=True)
 class _Place:
-    segments: set[Segment] = field(default_factory=set)
+    segments: set[int] = field(default_factory=set)
     held: int = 0
 
 
 class Segments:
-    """The map, and each place's segments."""
+    """The map, the segments, and which of them each place has."""
 
     def __init__(self) -> None:
-        self._of: dict[int, Segment] = {}
+        self._of: dict[int, int] = {}
+        self._keys: list[PackedKeys] = []
+        self._masks: list[int] = []
+        self._free: list[int] = []
         self._places: dict[int, _Place] = {}
-        self._segments = 0
         self._spans = 0
         self._held = 0
         self._bits = 0
@@ -87,10 +83,11 @@ class Segments:
 
     def bytes(self) -> int:
         """An upper bound of the memory taken."""
-        return len(self._of) * KEY_BYTES + self._segments * self._segment_bytes() + self._spans * SPAN_BYTES
+        segments = len(self._keys) * self._segment_bytes() + self._spans * SPAN_BYTES
+        return len(self._of) * KEY_BYTES + segments
 
     def _segment_bytes(self) -> int:
-        return _SEGMENT_BYTES + mask_bytes(self._bits)
+        return SEGMENT_BYTES + mask_bytes(self._bits)
 
     def widen(self, bits: int) -> None:
         """Masks may have so many bits from now on."""
@@ -98,19 +95,24 @@ class Segments:
 
     # Question
 
-    def runs(self, keys: list[int], start: int = 0) -> list[Run]:
+    def runs(self, keys: PackedKeys, start: int = 0) -> list[Run]:
         """The runs of a prompt from block `start` on, up to the first that lies nowhere."""
         found: list[Run] = []
         get, size = self._of.get, len(keys)
         while start < size and (segment := get(keys[start])) is not None:
-            start += _common(keys, start, segment.keys, _position(segment, keys[start]))
-            found.append(Run(segment.mask, start))
+            theirs = self._keys[segment]
+            start += _common(keys, start, theirs, _position(theirs, keys[start]))
+            found.append(Run(self._masks[segment], start))
         return found
 
     # Change
 
     def add(self, bit: int, keys: list[int], limit_bytes: int) -> int:
-        """These keys are in that place, as far as they fit into `limit_bytes` with all there is; how many do not."""
+        """These keys are in that place, as far as they fit into `limit_bytes` with all there is; how many do not.
+
+        Raises OverflowError, and changes nothing, for what is not 64 bits.
+        """
+        packed = pack(keys)
         start, refused = 0, 0
         while start < len(keys):
             segment = self._of.get(keys[start])
@@ -118,9 +120,10 @@ class Segments:
                 end = min(self._end_of_unknown(keys, start), start + LONGEST)
                 refused += self._append(bit, keys[start:end], limit_bytes)
             else:
-                position = _position(segment, keys[start])
-                end = start + _common(keys, start, segment.keys, position)
-                if not segment.mask & bit:
+                theirs = self._keys[segment]
+                position = _position(theirs, keys[start])
+                end = start + _common(packed, start, theirs, position)
+                if not self._masks[segment] & bit:
                     refused += self._share(bit, segment, position, position + end - start, limit_bytes)
             start = end
         return refused
@@ -135,19 +138,14 @@ class Segments:
         """A new segment of keys that lie nowhere yet; how many do not fit."""
         room = limit_bytes - self.bytes() - self._segment_bytes() - SPAN_BYTES
         fit = max(0, room) // KEY_BYTES
-        if fit:
-            segment = Segment(keys if fit >= len(keys) else keys[:fit], 0)
-            known = dict.fromkeys(segment.keys, segment)
-            if len(known) < len(segment.keys):
-                segment.keys = list(known)
-            self._of.update(known)
-            self._segments += 1
-            self._hold(bit, segment)
+        if not fit:
+            return len(keys)
+        self._hold(bit, self._new(keys[:fit], 0))
         return max(0, len(keys) - fit)
 
-    def _share(self, bit: int, segment: Segment, start: int, end: int, limit_bytes: int) -> int:
+    def _share(self, bit: int, segment: int, start: int, end: int, limit_bytes: int) -> int:
         """That part of a segment is in one more place; how many do not fit."""
-        copies = 1 + segment.mask.bit_count()
+        copies = 1 + self._masks[segment].bit_count()
         if self.bytes() + 2 * self._segment_bytes() + 2 * copies * SPAN_BYTES > limit_bytes:
             return end - start
         self._hold(bit, self._split(segment, start, end))
@@ -155,16 +153,18 @@ class Segments:
 
     def remove(self, bit: int, keys: list[int]) -> None:
         """These keys are not in that place (any more)."""
+        packed = pack(keys)
         start = 0
         while start < len(keys):
             segment = self._of.get(keys[start])
-            if segment is None or not segment.mask & bit:
+            if segment is None or not self._masks[segment] & bit:
                 start += 1
                 continue
-            position = _position(segment, keys[start])
-            length = _common(keys, start, segment.keys, position)
-            if position and start + 1 < len(keys) and segment.keys[position - 1] == keys[start + 1]:
-                length = _common(keys, start, segment.keys[position::-1], 0)
+            theirs = self._keys[segment]
+            position = _position(theirs, keys[start])
+            length = _common(packed, start, theirs, position)
+            if position and start + 1 < len(keys) and theirs[position - 1] == keys[start + 1]:
+                length = _common(packed, start, theirs[position::-1], 0)
                 position -= length - 1
             self._release(bit, self._split(segment, position, position + length))
             start += length
@@ -175,7 +175,7 @@ class Segments:
         place = self._places.get(bit)
         if place is not None:
             kept = set(keys)
-            self.remove(bit, [key for segment in place.segments for key in segment.keys if key not in kept])
+            self.remove(bit, [key for segment in place.segments for key in self._keys[segment] if key not in kept])
 
     def clear(self, bit: int) -> None:
         """Nothing is in that place."""
@@ -185,45 +185,54 @@ class Segments:
                 self._release(bit, segment)
             self._tidy()
 
-    def _hold(self, bit: int, segment: Segment) -> None:
-        place = self._places.setdefault(bit, _Place())
-        segment.mask |= bit
-        place.segments.add(segment)
-        self._spans += 1
-        place.held += len(segment.keys)
-        self._held += len(segment.keys)
+    def _new(self, keys: Iterable[int], mask: int) -> int:
+        """A segment of keys that lead nowhere, or elsewhere, so far."""
+        segment = self._free.pop() if self._free else len(self._keys)
+        known = dict.fromkeys(keys, segment)
+        self._of.update(known)
+        self._keys[segment : segment + 1] = [pack(known)]
+        self._masks[segment : segment + 1] = [mask]
+        return segment
 
-    def _release(self, bit: int, segment: Segment) -> None:
-        place = self._places[bit]
-        segment.mask ^= bit
+    def _hold(self, bit: int, segment: int) -> None:
+        place = self._places.setdefault(bit, _Place())
+        self._masks[segment] |= bit
+        place.segments.add(segment)
+        self._count(place, 1, len(self._keys[segment]))
+
+    def _release(self, bit: int, segment: int) -> None:
+        place, keys = self._places[bit], self._keys[segment]
+        self._masks[segment] ^= bit
         place.segments.remove(segment)
-        self._spans -= 1
-        place.held -= len(segment.keys)
-        self._held -= len(segment.keys)
+        self._count(place, -1, -len(keys))
         if not place.segments:
             del self._places[bit]
-        if not segment.mask:
-            deque(map(self._of.pop, segment.keys), maxlen=0)
-            self._segments -= 1
+        if not self._masks[segment]:
+            deque(map(self._of.pop, keys), maxlen=0)
+            self._keys[segment] = _NO_KEYS
+            self._free.append(segment)
 
-    def _split(self, segment: Segment, start: int, end: int) -> Segment:
+    def _count(self, place: _Place, spans: int, held: int) -> None:
+        self._spans += spans
+        place.held += held
+        self._held += held
+
+    def _split(self, segment: int, start: int, end: int) -> int:
         """The segment of exactly those keys, cut from its neighbours."""
-        if end < len(segment.keys):
+        if end < len(self._keys[segment]):
             segment, _ = self._cut(segment, end)
         if start:
             _, segment = self._cut(segment, start)
         return segment
 
-    def _cut(self, segment: Segment, at: int) -> tuple[Segment, Segment]:
+    def _cut(self, segment: int, at: int) -> tuple[int, int]:
         """Both parts. The longer stays where it is."""
-        keys = segment.keys
+        keys = self._keys[segment]
         left = 2 * at < len(keys)
         part = slice(None, at) if left else slice(at, None)
-        moved = Segment(keys[part], segment.mask)
+        moved = self._new(keys[part], self._masks[segment])
         del keys[part]
-        self._of.update(dict.fromkeys(moved.keys, moved))
-        self._segments += 1
-        for bit in bits_of(segment.mask):
+        for bit in bits_of(self._masks[segment]):
             self._places[bit].segments.add(moved)
             self._spans += 1
         return (moved, segment) if left else (segment, moved)
@@ -238,31 +247,31 @@ class Segments:
     def check(self) -> None:
         """Assert the invariant. O(keys × places)."""
         segments = set(self._of.values())
-        placed: dict[int, set[Segment]] = {}
+        placed: dict[int, set[int]] = {}
         for segment in segments:
-            assert segment.mask, "an empty mask is kept"
-            assert 0 < len(segment.keys) <= LONGEST
-            assert all(self._of.get(key) is segment for key in segment.keys), "a key leads elsewhere"
-            for bit in bits_of(segment.mask):
+            assert self._masks[segment], "an empty mask is kept"
+            assert 0 < len(self._keys[segment]) <= LONGEST
+            assert all(self._of.get(key) == segment for key in self._keys[segment]), "a key leads elsewhere"
+            for bit in bits_of(self._masks[segment]):
                 placed.setdefault(bit, set()).add(segment)
-        assert len(self._of) == sum(len(segment.keys) for segment in segments), "a key is twice in a segment"
+        assert sorted([*segments, *self._free]) == list(range(len(self._keys))) == list(range(len(self._masks)))
+        assert len(self._of) == sum(map(len, self._keys)), "a key is twice in a segment, or in one that is gone"
         assert {bit: place.segments for bit, place in self._places.items()} == placed
         for place in self._places.values():
-            assert place.held == sum(len(segment.keys) for segment in place.segments)
+            assert place.held == sum(len(self._keys[segment]) for segment in place.segments)
         assert self._held == sum(place.held for place in self._places.values())
-        assert (self._segments, self._spans) == (len(segments), sum(map(len, placed.values())))
+        assert self._spans == sum(map(len, placed.values()))
         assert sys.getsizeof(self._of) <= _TABLE_BYTES * len(self._of) + _SMALL_TABLE_BYTES
-        assert self._bits >= max((segment.mask.bit_length() for segment in segments), default=0)
+        assert self._bits >= max((mask.bit_length() for mask in self._masks), default=0)
 
 
-def _position(segment: Segment, key: int) -> int:
-    keys = segment.keys
+def _position(keys: PackedKeys, key: int) -> int:
     if keys[0] == key:
         return 0
     return len(keys) - 1 if keys[-1] == key else keys.index(key)
 
 
-def _common(keys: Sequence[int], start: int, others: list[int], position: int) -> int:
+def _common(keys: PackedKeys, start: int, others: PackedKeys, position: int) -> int:
     """How many keys from `start` on are equal to those of `others` from `position` on."""
     length = min(len(keys) - start, len(others) - position)
     mine, theirs = keys[start : start + length], others[position : position + length]

@@ -4,7 +4,7 @@ A mask is a set of places, one bit each. A prompt is read as runs of blocks that
 of them, however long it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
@@ -16,7 +16,7 @@ class Run(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """The places of `mask` hold the first `blocks` blocks, and not the next."""
+    """The places of `mask` hold the first `blocks` blocks; those of the next depth, fewer, hold more."""
 
     mask: int
     blocks: int
@@ -35,7 +35,7 @@ def depths(known: Sequence[Run], alive: int, widen: Callable[[int], int] | None 
         kept = alive & (widen(mask) if widen else mask)
         if kept != alive:
             if depth:
-                found.append(Depth(alive ^ kept, depth))
+                found.append(Depth(alive, depth))
             alive = kept
             if not alive:
                 return found
@@ -43,31 +43,3 @@ def depths(known: Sequence[Run], alive: int, widen: Callable[[int], int] | None 
     if depth and alive:
         found.append(Depth(alive, depth))
     return found
-
-
-def nested_depths(keys: Sequence[int], places: Mapping[int, int], step: int = 16) -> list[Depth]:
-    """As `depths`, for places that hold no block without all blocks before it: only every `step`-th is looked at."""
-    if not keys or not (alive := places.get(keys[0], 0)):
-        return []
-    found: list[Depth] = []
-    known = 1
-    for probe in [*range(step, len(keys) - 1, step), len(keys) - 1]:
-        if alive & ~places.get(keys[probe], 0):
-            for lost in _lost_between(keys, places, alive, range(known, probe + 1)):
-                found.append(lost)
-                alive ^= lost.mask
-            if not alive:
-                return found
-        known = probe + 1
-    found.append(Depth(alive, len(keys)))
-    return found
-
-
-def _lost_between(keys: Sequence[int], places: Mapping[int, int], alive: int, blocks: range) -> Iterator[Depth]:
-    for block in blocks:
-        lost = alive & ~places.get(keys[block], 0)
-        if lost:
-            yield Depth(lost, block)
-            alive ^= lost
-            if not alive:
-                return
