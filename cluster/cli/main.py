@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from cluster.cli import config, model, serve, status
+from cluster.cli import config, model, route, serve, status
 
 app = typer.Typer(
     name="baton",
@@ -20,6 +20,7 @@ app.command("serve")(serve.serve)
 app.command("status")(status.status)
 app.add_typer(model.app, name="model")
 app.add_typer(config.app, name="config")
+app.add_typer(route.app, name="route")
 
 
 def main() -> None:
@@ -27,11 +28,12 @@ def main() -> None:
     from cluster.models.errors import ModelUnavailable
     from cluster.runtime.folders import UnsafeFolder
     from cluster.runtime.ports import PortTaken
+    from cluster.runtime.ticket import NothingRuns
     from configs.errors import ConfigError
 
     try:
         app()
-    except (ConfigError, ModelUnavailable, PortTaken, UnsafeFolder) as error:
+    except (ConfigError, ModelUnavailable, NothingRuns, PortTaken, UnsafeFolder) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

@@ -8,7 +8,6 @@ import asyncio
 import os
 import random
 import time
-import uuid
 from collections.abc import Mapping
 
 from ray import serve
@@ -16,17 +15,15 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
 from cluster.coordinator.routing_choice import Routing, choose_routing
-from cluster.dataplane.connection import ConnectionSettings
-from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
 from cluster.gateway.discovery import Discovery
+from cluster.gateway.joining import pool_settings
 from cluster.gateway.kv_index_feed import KvIndexFeed
 from cluster.gateway.metrics import GatewayMetrics
 from cluster.gateway.settings import GatewaySettings
-from cluster.gateway.tracing import Tracing, exporting_to
+from cluster.gateway.tracing import Tracing
 from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
-from cluster.models.identity import model_digest
 from configs.schema import BatonConfig, VllmEngineConfig
 
 # A gateway needs no accelerator. Without this the CUDA build of vLLM fails to start on a node that has none.
@@ -59,7 +56,7 @@ class Gateway:
         path = await asyncio.to_thread(resolve, config.model.path)
         routing = choose_routing(config)
         feed = KvIndexFeed(routing.index, routing.gone)
-        self._pool = WorkerPool(await asyncio.to_thread(_pool_settings, config, path), feed)
+        self._pool = WorkerPool(await asyncio.to_thread(pool_settings, config, path), feed)
         metrics = GatewayMetrics(self._pool.loads)
         self._tracing = _tracing(config.gateway.otlp_traces_endpoint)
         coordinator = self._coordinator(routing, self._pool, metrics)
@@ -101,20 +98,6 @@ class Gateway:
             await self._pool.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
-
-
-def _pool_settings(config: BatonConfig, model_path: str) -> PoolSettings:
-    timeouts = config.timeouts
-    return PoolSettings(
-        gateway=uuid.uuid4().hex,
-        secret=config.security.secret,
-        model_fingerprint=model_digest(model_path),
-        connection=ConnectionSettings(connect_s=timeouts.connect_s, ping_s=timeouts.ping_s, dead_s=timeouts.dead_s),
-    )
-
-
-def _tracing(endpoint: str | None) -> Tracing | None:
-    return Tracing(exporting_to(endpoint)) if endpoint is not None else None
 
 
 def _coordinator_settings(config: BatonConfig) -> CoordinatorSettings:
