@@ -13,6 +13,7 @@ import typer
 from configs.load import Deployment
 from routing.block_keys import PromptKeys
 from routing.errors import NoCandidate
+from routing.fit import why_none
 from routing.kv_aware import Candidate, KvAware
 from routing.router import RouteRequest
 
@@ -70,9 +71,10 @@ async def _ask(application: str, config: Any, question: Question) -> Answer:
         router = seen.routing.router
         if not isinstance(router, KvAware):
             raise typer.BadParameter("router.policy is not kv_aware: nothing is predicted")
-        candidates = router.explain(request, seen.pool.fleet(), time.monotonic())
-    if not candidates:
-        raise NoCandidate("no decode replica can take the request")
+        fleet = seen.pool.fleet()
+        candidates = router.explain(request, fleet, time.monotonic())
+        if not candidates:
+            raise NoCandidate(why_none(request, fleet))
     return Answer(len(ids), question.max_tokens, candidates)
 
 

@@ -9,8 +9,8 @@ app = typer.Typer(help="See how requests are placed.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="the Serve config file that is being served", metavar="CONFIG")]
 Prompt = Annotated[str | None, typer.Argument(help="the prompt's text", metavar="[PROMPT]")]
-PromptFile = Annotated[Path | None, typer.Option(help="a file with the prompt's text")]
-TokensFile = Annotated[Path | None, typer.Option(help="a file with token ids: a JSON list, or numbers with blanks")]
+PromptFile = Annotated[Path | None, typer.Option(help="a file with the prompt's text", exists=True, dir_okay=False)]
+TokensFile = Annotated[Path | None, typer.Option(help="token ids: a JSON list, or words", exists=True, dir_okay=False)]
 MaxTokens = Annotated[int, typer.Option(help="the most tokens the answer may have", min=1)]
 Salt = Annotated[str | None, typer.Option(help="the request's cache salt")]
 Model = Annotated[str | None, typer.Option(help="the model, if it was served with --model")]

@@ -21,7 +21,7 @@ from cluster.gateway.joining import pool_settings
 from cluster.gateway.kv_index_feed import KvIndexFeed
 from cluster.gateway.metrics import GatewayMetrics
 from cluster.gateway.settings import GatewaySettings
-from cluster.gateway.tracing import Tracing
+from cluster.gateway.tracing import Tracing, exporting_to
 from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
 from configs.schema import BatonConfig, VllmEngineConfig
@@ -98,6 +98,10 @@ class Gateway:
             await self._pool.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
+
+
+def _tracing(endpoint: str | None) -> Tracing | None:
+    return Tracing(exporting_to(endpoint)) if endpoint is not None else None
 
 
 def _coordinator_settings(config: BatonConfig) -> CoordinatorSettings:

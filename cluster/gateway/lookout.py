@@ -54,7 +54,7 @@ async def _settle(pool: WorkerPool, routing: Routing) -> None:
     """Return when every listed worker is connected and its device's blocks are known."""
     try:
         async with asyncio.timeout(SETTLE_S):
-            while not _is_settled(pool, routing):
+            while not _is_settled(pool, routing):  # noqa: ASYNC110  (the index tells nobody when it changes)
                 await asyncio.sleep(LOOK_EVERY_S)
     except TimeoutError:
         links = [f"{each.replica_id}: {each.last_error or 'silent'}" for each in pool.statistics()]
