@@ -4,7 +4,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 
-from cluster.gateway import sse, tokenising
+from cluster.gateway import hot_route, tokenising, writers
 from cluster.gateway.arguments import server_arguments
 from cluster.gateway.asgi import GatewayApplication
 from cluster.gateway.backend import Backend
@@ -30,7 +30,8 @@ async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics
     app = build_app(args, _TASKS, config.model_config)
     await init_app_state(client, app.state, args, _TASKS)
     app.state.server = None  # vLLM's error handlers stop a server whose engine has died; ours is a fleet
-    sse.install(app.state)
+    writers.install(app.state)
     trim(app)
     blame_the_client(app)
+    hot_route.install(app, app.state)
     return GatewayApplication(app, Operations(backend, metrics), settings.max_body_bytes, settings.body_s)

@@ -1,7 +1,7 @@
 """Streamed chat completions of the plain case, from templates."""
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 from vllm.outputs import RequestOutput
@@ -26,17 +26,7 @@ class ChatStreams:
         return written(self._serving, self._chunks(request, results, request_id, model))
 
     def _is_plain(self, request: Any, more: dict[str, Any]) -> bool:
-        return not (
-            not self._passes_content_through(request)
-            or (request.n or 1) != 1
-            or request.logprobs
-            or request.echo
-            or request.tools
-            or request.return_token_ids
-            or request.return_prompt_text
-            or more.get("mm_token_counts")
-            or needs_vllm(self._serving, request)
-        )
+        return self._passes_content_through(request) and is_plain_chat(self._serving, request, more)
 
     def _passes_content_through(self, request: Any) -> bool:
         """Whether nothing is parsed out of the text: no parser, or one of tool calls and no tools to call."""
@@ -86,3 +76,18 @@ class ChatStreams:
         if not text and self._serving.parser_cls is not None:
             return _NOTHING
         return b'{"content":' + to_json(text) + b"}"
+
+
+def is_plain_chat(serving: Any, request: Any, more: Mapping[str, Any]) -> bool:
+    """Whether the answer is one message of text and nothing else."""
+    return not (
+        (request.n or 1) != 1
+        or request.logprobs
+        or request.prompt_logprobs is not None
+        or request.echo
+        or request.tools
+        or request.return_token_ids
+        or request.return_prompt_text
+        or more.get("mm_token_counts")
+        or needs_vllm(serving, request)
+    )

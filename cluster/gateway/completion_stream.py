@@ -24,15 +24,7 @@ class CompletionStreams:
         return written(self._serving, self._chunks(request, results, request_id, created, model))
 
     def _is_plain(self, request: Any, more: dict[str, Any]) -> bool:
-        return not (
-            more.get("num_prompts") != 1
-            or (request.n or 1) != 1
-            or request.logprobs is not None
-            or request.prompt_logprobs is not None
-            or request.echo
-            or request.return_token_ids
-            or needs_vllm(self._serving, request)
-        )
+        return more.get("num_prompts") == 1 and is_plain_completion(self._serving, request)
 
     async def _chunks(
         self, request: Any, results: AsyncIterator[tuple[int, RequestOutput]], request_id: str, created: int, model: str
@@ -56,3 +48,15 @@ class CompletionStreams:
             yield text + to_json(output.text) + tail
         if wants_usage:
             yield opening + b"[]" + usage.json(serving.enable_prompt_tokens_details) + fingerprint(serving) + END
+
+
+def is_plain_completion(serving: Any, request: Any) -> bool:
+    """Whether the answer to one prompt is one text and nothing else."""
+    return not (
+        (request.n or 1) != 1
+        or request.logprobs is not None
+        or request.prompt_logprobs is not None
+        or request.echo
+        or request.return_token_ids
+        or needs_vllm(serving, request)
+    )

@@ -85,7 +85,7 @@ class Reply:
             body = error_body(body, status, self._shape)
             headers = _replace(headers, b"content-type", b"application/json")
             headers += retry_after(status, self._request.failure.retry_after_s if self._request.failure else None)
-        elif is_json:
+        elif is_json and not self._request.shaped:
             body = reshape(body, self._shape)
         start["headers"] = _replace(headers, b"content-length", str(len(body)).encode())
         message["body"] = body

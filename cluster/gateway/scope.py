@@ -45,18 +45,19 @@ class OpenGeneration:
 class RequestScope:
     """One HTTP request as the gateway sees it."""
 
-    __slots__ = ("_closed", "answering", "failure", "open", "shaped")
+    __slots__ = ("answering", "closed", "failure", "open", "shaped", "takes_bytes")
 
     def __init__(self) -> None:
         self.open: set[OpenGeneration] = set()
         self.answering = False  # a generation has made its first step
         self.failure: Failure | None = None  # the latest error, whose status a stream not yet begun takes
         self.shaped = False  # the body already has the shape `cluster.gateway.shapes` gives it
-        self._closed = False
+        self.takes_bytes = False  # an answer in one piece may be the bytes of its body
+        self.closed = False  # the HTTP request is over
 
     def enter(self, generation: OpenGeneration) -> None:
         """Own `generation` until `leave` or `close`. Raises CancelledError when the request is over."""
-        if self._closed:
+        if self.closed:
             raise asyncio.CancelledError
         self.open.add(generation)
 
@@ -66,7 +67,7 @@ class RequestScope:
 
     async def close(self) -> None:
         """The HTTP request is over: end whatever it left open."""
-        self._closed = True
+        self.closed = True
         for generation in tuple(self.open):
             self.open.discard(generation)
             await generation.close()
