@@ -5,6 +5,7 @@ bytes, tokens and blocks; every name begins with `baton_`.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -12,6 +13,7 @@ from cluster.coordinator.observer import Ended
 from cluster.coordinator.workers import GenerationRequest
 from cluster.dataplane.frames import LegReport, Load, Role
 from cluster.gateway.prediction_metrics import PredictionMetrics
+from cluster.gateway.token_gaps import TokenGaps
 from cluster.gateway.worker_metrics import WorkerCollector
 from routing.router import Decision, Predicted
 
@@ -32,7 +34,8 @@ class GatewayMetrics:
         )
         self._legs = Gauge("baton_legs_in_flight", "Legs in flight.", ["role"], registry=registry)
         self._ttft = _histogram(registry, "time_to_first_token", "From admission to the first token.", _TTFT_S)
-        self._itl = _histogram(registry, "inter_token", "From token to token of an output.", _ITL_S)
+        self._itl = TokenGaps("baton_inter_token_seconds", "From token to token of an output.", _ITL_S)
+        registry.register(self._itl)
         self._total = _histogram(registry, "request", "From admission to the end, of finished requests.", _TOTAL_S)
         self._parts = Histogram(
             "baton_first_token_part_seconds",
@@ -46,6 +49,9 @@ class GatewayMetrics:
         self._cached = Counter("baton_cached_tokens", "Prompt tokens decode did not compute.", registry=registry)
         self._kv = _KvMetrics(registry)
         self._prediction = PredictionMetrics(registry)
+        self._outcome = cache(self._requests.labels)  # finding a label's child costs as much as counting on it
+        self._placement = cache(self._attempts.labels)
+        self._part = cache(self._parts.labels)
         self._role = {role: self._legs.labels(role) for role in ("prefill", "decode")}
         if worker_loads is not None:
             self.watch(worker_loads)
@@ -64,7 +70,7 @@ class GatewayMetrics:
 
     def routed(self, decision: Decision) -> None:
         """See `Observer`."""
-        self._attempts.labels("local" if decision.prefill is None else "disaggregated").inc()
+        self._placement("local" if decision.prefill is None else "disaggregated").inc()
 
     def legs(self, role: Role, change: int) -> None:
         """See `Observer`."""
@@ -82,13 +88,11 @@ class GatewayMetrics:
         """See `Observer`. Tokens that came together are taken to have been made evenly over the gap."""
         self._generated.inc(count)
         if gap_s is not None:
-            each_s = gap_s / count
-            for _ in range(count):
-                self._itl.observe(each_s)
+            self._itl.observe(gap_s / count, count)
 
     def ended(self, ended: Ended) -> None:
         """See `Observer`."""
-        self._requests.labels(ended.outcome).inc()
+        self._outcome(ended.outcome).inc()
         self._cached.inc(ended.cached_tokens)
         if ended.outcome == "finished":
             self._total.observe(ended.timings.total_s)
@@ -98,7 +102,7 @@ class GatewayMetrics:
 
     def refused(self, reason: str) -> None:
         """See `Observer`."""
-        self._requests.labels(reason).inc()
+        self._outcome(reason).inc()
 
     def _observe_parts(self, ended: Ended) -> None:
         timings = ended.timings
@@ -110,7 +114,7 @@ class GatewayMetrics:
         }
         for part, seconds in parts.items():
             if seconds is not None:
-                self._parts.labels(part).observe(seconds)
+                self._part(part).observe(seconds)
 
 
 class _KvMetrics:
