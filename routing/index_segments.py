@@ -19,7 +19,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import compress, count
+from itertools import compress, count, repeat
 from operator import ne
 from typing import Final
 
@@ -114,34 +114,54 @@ class Segments:
         """
         packed = pack(keys)
         start, refused = 0, 0
+        all_new = True
         while start < len(keys):
             segment = self._of.get(keys[start])
-            if segment is None:
-                end = min(self._end_of_unknown(keys, start), start + LONGEST)
-                refused += self._append(bit, keys[start:end], limit_bytes)
-            else:
+            if segment is not None:
                 theirs = self._keys[segment]
                 position = _position(theirs, keys[start])
                 end = start + _common(packed, start, theirs, position)
                 if not self._masks[segment] & bit:
                     refused += self._share(bit, segment, position, position + end - start, limit_bytes)
+            else:
+                end = min(len(keys), start + LONGEST)
+                all_new = all_new and self._append_new(bit, keys[start:end], packed[start:end], limit_bytes)
+                if not all_new:
+                    end = self._end_of_unknown(keys, start, end)
+                    refused += self._append(bit, packed[start:end], limit_bytes)
             start = end
         return refused
 
-    def _end_of_unknown(self, keys: list[int], start: int) -> int:
-        rest = keys[start:] if start else keys
-        if self._of.keys().isdisjoint(rest):
-            return len(keys)
-        return next(position for position in count(start) if keys[position] in self._of)
+    def _append_new(self, bit: int, keys: list[int], packed: PackedKeys, limit_bytes: int) -> bool:
+        """A new segment, if they all lie nowhere yet and fit; else nothing changes. Passes the table once."""
+        if self._room(limit_bytes) < len(keys):
+            return False
+        segment, before = self._number(), len(self._of)
+        deque(map(self._of.setdefault, keys, repeat(segment)), maxlen=0)
+        if len(self._of) - before == len(keys):
+            self._hold(bit, self._enter(segment, packed, 0))
+            return True
+        for key in keys:
+            if self._of.get(key) == segment:
+                del self._of[key]
+        if segment < len(self._keys):
+            self._free.append(segment)
+        return False
 
-    def _append(self, bit: int, keys: list[int], limit_bytes: int) -> int:
+    def _end_of_unknown(self, keys: list[int], start: int, end: int) -> int:
+        return next((position for position in range(start + 1, end) if keys[position] in self._of), end)
+
+    def _append(self, bit: int, keys: PackedKeys, limit_bytes: int) -> int:
         """A new segment of keys that lie nowhere yet; how many do not fit."""
-        room = limit_bytes - self.bytes() - self._segment_bytes() - SPAN_BYTES
-        fit = max(0, room) // KEY_BYTES
+        fit = self._room(limit_bytes)
         if not fit:
             return len(keys)
-        self._hold(bit, self._new(keys[:fit], 0))
+        self._hold(bit, self._new(pack(dict.fromkeys(keys[:fit])), 0))
         return max(0, len(keys) - fit)
+
+    def _room(self, limit_bytes: int) -> int:
+        """How many keys of one more segment fit."""
+        return max(0, limit_bytes - self.bytes() - self._segment_bytes() - SPAN_BYTES) // KEY_BYTES
 
     def _share(self, bit: int, segment: int, start: int, end: int, limit_bytes: int) -> int:
         """That part of a segment is in one more place; how many do not fit."""
@@ -185,12 +205,17 @@ class Segments:
                 self._release(bit, segment)
             self._tidy()
 
-    def _new(self, keys: Iterable[int], mask: int) -> int:
+    def _new(self, keys: PackedKeys, mask: int) -> int:
         """A segment of keys that lead nowhere, or elsewhere, so far."""
-        segment = self._free.pop() if self._free else len(self._keys)
-        known = dict.fromkeys(keys, segment)
-        self._of.update(known)
-        self._keys[segment : segment + 1] = [pack(known)]
+        segment = self._number()
+        self._of.update(dict.fromkeys(keys, segment))
+        return self._enter(segment, keys, mask)
+
+    def _number(self) -> int:
+        return self._free.pop() if self._free else len(self._keys)
+
+    def _enter(self, segment: int, keys: PackedKeys, mask: int) -> int:
+        self._keys[segment : segment + 1] = [keys]
         self._masks[segment : segment + 1] = [mask]
         return segment
 
