@@ -122,5 +122,19 @@ class Account:
         )
 
 
+class Given:
+    """What a replica was ever given, all requests and prefill seconds; `turn` is when it was last: larger is later."""
+
+    __slots__ = ("prefill_s", "requests", "turn")
+
+    def __init__(self) -> None:
+        self.turn = -1
+        self.requests = 0
+        self.prefill_s = 0.0
+
+
+NEVER = Given()
+"""Of a replica that was given nothing, or was forgotten. Never written to."""
+
 IDLE = Account()
 """What a replica without leases owes. Never written to."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from routing.account import IDLE, Account
+from routing.account import IDLE, NEVER, Account, Given
 from routing.costs import CAPACITY, Computing, Decoding, Job, computing, decoding
 from routing.index import Prefixes
 from routing.router import Rng, RouteRequest
@@ -81,7 +81,7 @@ class Search:
     job: Job
     standings: Standings
     accounts: Mapping[str, Account]
-    last_given: Mapping[str, int]
+    given: Mapping[str, Given]
     prefixes: Callable[[int], Prefixes]
     now: float
     rng: Rng | None
@@ -215,12 +215,12 @@ class Search:
     # Ties
 
     def _turn_of(self, half: Source | Sink) -> int:
-        return self.last_given.get(half.standing.replica_id, -1)
+        return self.given.get(half.standing.replica_id, NEVER).turn
 
     def _turn(self, option: Option) -> int:
         computes = option.source or option.decode
-        last = self.last_given
-        return max(last.get(computes.replica_id, -1), last.get(option.decode.replica_id, -1))
+        given = self.given
+        return max(given.get(computes.replica_id, NEVER).turn, given.get(option.decode.replica_id, NEVER).turn)
 
 
 def _cost(option: Option) -> float:

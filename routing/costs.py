@@ -56,7 +56,7 @@ class Decoding(NamedTuple):
     cost_s: float
     itl_s: float
     step_s: float
-    batch: int
+    batch: float
     violation: float
     cached_blocks: int
 

@@ -48,7 +48,7 @@ class KvAware:
         self._ledger = ledger
         self._rates = rates
         self._lengths = lengths
-        self._standings = Standings(rates, ledger.accounts)
+        self._standings = Standings(rates, ledger.accounts, ledger.given)
 
     def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
         """The cheapest placement. See `Router`."""
@@ -92,7 +92,7 @@ class KvAware:
             return known
 
         ledger = self._ledger
-        return Search(request, job, self._standings, ledger.accounts, ledger.last_given, prefixes, now, rng).options()
+        return Search(request, job, self._standings, ledger.accounts, ledger.given, prefixes, now, rng).options()
 
 
 def _predicted(option: Option, job: Job) -> Predicted:

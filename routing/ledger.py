@@ -8,14 +8,14 @@ When a prefill replica is done, the same is promised of the decode replica, whic
 `now` is in seconds, monotonic; a caller that leaves it out does not know, and the latest that was told stands.
 
 Invariant: a replica's account is the sum of the parts of the open leases on it; replicas without parts have none. What
-else is kept, when each replica was last given work, is bounded by `_REMEMBERED`.
+else is kept, what each replica was given so far, is bounded by `_REMEMBERED`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from routing.account import IDLE, NOTHING, Account, Reserved
+from routing.account import IDLE, NOTHING, Account, Given, Reserved
 from routing.router import Decision, RouteRequest, Work
 
 __all__ = ["NOTHING", "Account", "Lease", "Ledger", "LedgerStatistics", "Promises", "Reserved"]
@@ -73,7 +73,7 @@ class Ledger:
         self._index = index
         self._open: dict[int, _Open] = {}
         self._accounts: dict[str, Account] = {}
-        self._last_given: dict[str, int] = {}
+        self._given: dict[str, Given] = {}
         self._next = 0
         self._now: float | None = None
         self._released = 0
@@ -85,9 +85,9 @@ class Ledger:
         return self._accounts
 
     @property
-    def last_given(self) -> Mapping[str, int]:
-        """By replica id, when it was last given work: larger is later. Of replicas used long ago nothing is known."""
-        return self._last_given
+    def given(self) -> Mapping[str, Given]:
+        """What each replica was ever given, by replica id, unless that was long ago; for reading only."""
+        return self._given
 
     def reserve(self, decision: Decision, request: RouteRequest, now: float | None = None) -> Lease:
         """Reserve the request's work where the decision places it, and promise its prompt."""
@@ -97,11 +97,12 @@ class Ledger:
         work = decision.work or _unpredicted(request)
         self._open[lease.number] = entry = _Open(decision, request.outputs, work)
         computing = decision.prefill or decision.decode
-        account = self._given(computing)
+        account = self._account(computing, work.prefill_s)
         account.enqueue(lease.number, work.prefill_tokens, work.prefill_s, self._now)
         if decision.prefill is not None:
             account.requests += 1
-            account = self._given(decision.decode)
+            account = self._account(decision.decode, 0.0)
+        self._given[decision.decode].requests += request.outputs
         account.add_decoding(request.outputs, work.decode_tokens, work.context_tokens, work.blocks)
         self._promise(entry, computing, work.prefill_keys)
         return lease
@@ -133,7 +134,7 @@ class Ledger:
 
     def drop(self, replica_id: str) -> None:
         """The replica is gone: nothing is reserved there any more. Its leases stay open until they are released."""
-        self._last_given.pop(replica_id, None)
+        self._given.pop(replica_id, None)
         if self._accounts.pop(replica_id, None) is None:
             return
         for entry in self._open.values():
@@ -178,13 +179,14 @@ class Ledger:
         if now is not None:
             self._now = now
 
-    def _given(self, replica_id: str) -> Account:
+    def _account(self, replica_id: str, prefill_s: float) -> Account:
         """The account of a replica that is given work now."""
-        last = self._last_given
-        last.pop(replica_id, None)
-        last[replica_id] = self._next
-        if len(last) > _REMEMBERED:
-            del last[next(iter(last))]
+        given = self._given.pop(replica_id, None) or Given()
+        self._given[replica_id] = given  # the latest last
+        given.turn = self._next
+        given.prefill_s += prefill_s
+        if len(self._given) > _REMEMBERED:
+            del self._given[next(iter(self._given))]
         account = self._accounts.get(replica_id)
         if account is None:
             account = self._accounts[replica_id] = Account()
