@@ -170,12 +170,14 @@ def stores_on(node_id: str) -> list[str]:
     return [name for name in names if node_id[:12] in name]
 
 
-def kill_store(node_id: str) -> None:
-    """Kill the node's store; Ray restarts it."""
+def kill_store(address: str) -> None:
+    """Kill the store that other stores reach at `address`; Ray restarts it."""
     import ray
 
-    (name,) = stores_on(node_id)
-    ray.kill(ray.get_actor(name, namespace="baton"), no_restart=False)
+    everyone = [actor for actor in ray.util.list_named_actors(all_namespaces=True) if actor["namespace"] == "baton"]
+    actors = [ray.get_actor(actor["name"], namespace="baton") for actor in everyone]
+    (store,) = [actor for actor in actors if ray.get(actor.endpoint.remote(), timeout=30).address == address]
+    ray.kill(store, no_restart=False)
 
 
 def take_down(application: str) -> None:
@@ -252,7 +254,7 @@ async def test_a_killed_store_comes_back_empty_and_is_used_again(one_node: Worke
     async with one_node.pool() as pool:
         await connected(pool, one_node)
         before = pool.info("decode").store_address
-        await asyncio.to_thread(kill_store, await asyncio.to_thread(node_of, "a"))
+        await asyncio.to_thread(kill_store, before)
         async with asyncio.timeout(60):
             while before in (pool.info("decode").store_address, pool.info("prefill").store_address):
                 await pool._next_change()
