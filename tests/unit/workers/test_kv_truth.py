@@ -5,7 +5,7 @@ import random
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -33,16 +33,11 @@ async def traffic(fleet: Fleet, rng: random.Random, requests: int) -> None:
 
     async def one() -> None:
         replica_id = rng.choice(sorted(fleet.members))
-        stream = fleet.open(replica_id, some_prompt(rng), rng.choice([None, None, "salt"]))
-        try:
+        with suppress(ReplicaLost), closing(fleet.open(replica_id, some_prompt(rng), rng.choice([None, "salt"]))) as it:
             if rng.random() < 0.2:
-                await stream.next()
+                await it.next()
             else:
-                await whole(stream)
-        except ReplicaLost:
-            pass
-        finally:
-            stream.close()
+                await whole(it)
 
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         for _ in range(requests):
