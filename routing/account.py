@@ -68,13 +68,17 @@ class Account:
         self.front_since: float | None = None
 
     def backlog_s(self, now: float) -> float:
-        """The engine's time for the prompts in the queue, less what was done of the one in front."""
+        """The engine's time for the prompts in the queue, less what was done of the one in front.
+
+        Never negative, although sums of floats that should cancel do not quite.
+        """
         if self.front_since is None:
             return self.prefill_s
-        done_s = now - self.front_since
-        if done_s >= self.front_s:
-            return self.prefill_s - self.front_s
-        return self.prefill_s - done_s if done_s > 0 else self.prefill_s
+        done_s = min(now - self.front_since, self.front_s)
+        if done_s <= 0:
+            return self.prefill_s
+        left_s = self.prefill_s - done_s
+        return left_s if left_s > 0 else 0.0
 
     def enqueue(self, number: int, tokens: int, seconds: float, now: float | None) -> None:
         """A prompt to compute, last in line."""
@@ -92,6 +96,8 @@ class Account:
         self.prefill_s -= seconds
         if not self.queue:
             self.prefill_s = self.front_s = 0.0
+        elif self.prefill_s < 0:
+            self.prefill_s = 0.0
         elif was_front:
             self.front_s, self.front_since = next(iter(self.queue.values()))[1], now
 
