@@ -1,7 +1,9 @@
 """How long an engine's step takes. Pure functions of what the step computes; the worker model knows no others."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+_TOKEN_MS: Final = 1.518344e-2
 
 
 class StepTime(Protocol):
@@ -26,9 +28,16 @@ class DynamoPolynomial:
     Prefill of n tokens, in ms: 4.209989e-7 n² + 1.518344e-2 n + 16.50142; a decode step at the share x of the KV cache
     in use: -25.74 x² + 54.01 x + 5.74, at least 1; a step that does both takes the sum. Read in its source
     (lib/mocker, `PerfModel::Polynomial`) and equal to the times its offline replay reports.
+
+    The constant of the first is that of long prompts alone on an engine. Up to `rider_tokens` of prompt in a step take
+    their share of the second term only, and at least a decode step between them: so few tokens read the weights once,
+    as a decode step does, and wait for nothing else (an H100 does 295 operations in the time it reads a byte). It
+    matters where a decode worker computes the rest of a block; Dynamo's decode workers are never charged for that. 0 is
+    Dynamo's model to the letter.
     """
 
     capacity_tokens: int
+    rider_tokens: int = 0
 
     def step_s(self, prefill_tokens: int, decoding: int, context_tokens: int) -> float:
         """See `StepTime`."""
@@ -53,7 +62,7 @@ class DynamoPolynomial:
 
 
 def _prefill_ms(tokens: int) -> float:
-    return 4.209989e-7 * tokens * tokens + 1.518344e-2 * tokens + 16.50142
+    return 4.209989e-7 * tokens * tokens + _TOKEN_MS * tokens + 16.50142
 
 
 @dataclass(frozen=True, slots=True)
