@@ -1,235 +1,176 @@
-"""The placements worth considering for one request, and what each costs.
+"""The placements worth considering for one request.
 
 Every fit decode replica may compute the prompt itself. Of the pairs of a prefill and a decode replica only those are
 looked at that can be cheapest: a pair costs what its halves cost, and the transfer between their nodes. So the cheapest
 few of each half, and partners on the same node, are enough, and a decision is linear in the size of the fleet.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from routing.account import IDLE, NEVER, Account, Given
-from routing.costs import CAPACITY, Computing, Decoding, Job, computing, decoding
-from routing.index import Prefixes
+from routing.account import NEVER, Given
+from routing.costs import Lacking
 from routing.router import Rng, RouteRequest
-from routing.standing import Standing, Standings
+from routing.seats import Board, Seat, Source
+from routing.standing import Standing
+from routing.standings import Standings
 from routing.ties import TOLERANCE, cheapest
 
 _SHORTLIST = 3
 _SAME_VIOLATION = 0.01
 
+H = TypeVar("H", Source, Seat)
+
+_cost = attrgetter("cost_s")
+_alone_cost = attrgetter("alone_s")
+_done = attrgetter("done_s")
+_violation = attrgetter("violation")
+
 
 class Option(NamedTuple):
     """A placement. `source` is None when the decode replica computes the prompt itself.
 
-    Its time to first token is that of `computing`, then `wait_s` for the decode replica's own queue, `transfer_s` of
-    blocks after the last chunk, `load_s` and `first_step_s` of the decode replica.
+    Until the first token: `queue_s` before the prompt is computed, `compute_s`, `wait_s` for the decode replica's own
+    queue and step, `load_s` of blocks from a store, after the last chunk also from another node, and `first_step_s`
+    after a hand-off.
     """
 
     cost_s: float
-    ttft_s: float
     source: Standing | None
-    decode: Standing
-    computing: Computing
-    decoding: Decoding
-    wait_s: float = 0.0
-    transfer_s: float = 0.0
-    load_s: float = 0.0
-    first_step_s: float = 0.0
-
-
-class Fit(NamedTuple):
-    """A decode replica that can take the request. `device`, `ready` and `host` are blocks: see `computing`."""
-
-    standing: Standing
-    account: Account
-    decoding: Decoding
-    device: int
-    ready: int
-    host: int
-
-
-class Source(NamedTuple):
-    """A prefill replica as the first half of a pair."""
-
-    cost_s: float
-    standing: Standing
-    computing: Computing
-
-
-class Sink(NamedTuple):
-    """A decode replica as the second half of a pair. `lacking` tokens are neither on its device nor on its node."""
-
-    cost_s: float
-    standing: Standing
-    decoding: Decoding
+    seat: Seat
+    lacking: Lacking
     queue_s: float
+    compute_s: float
     load_s: float
     first_step_s: float
-    lacking: int
 
-
-H = TypeVar("H", Source, Sink)
+    @property
+    def ttft_s(self) -> float:
+        """Time to first token."""
+        return self.queue_s + self.compute_s + self.load_s + self.first_step_s
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One look at the fleet for one request. `prefixes`, by block size, leave out the block of the last token."""
+    """One look at the fleet for one request. With `whole` every lone decode replica is an option, for people."""
 
     request: RouteRequest
-    job: Job
     standings: Standings
-    accounts: Mapping[str, Account]
+    board: Board
     given: Mapping[str, Given]
-    prefixes: Callable[[int], Prefixes]
-    now: float
     rng: Rng | None
+    whole: bool = False
 
     def options(self) -> list[Option]:
         """The best first; empty when no decode replica is fit. Constraints are violated as little as can be."""
-        fit = self._fit()
-        options = list(self._pairs(fit)) if fit and self.request.may_disaggregate else []
-        wanted = 1 if options else 0
-        options += [self._local(entry, wanted) for entry in fit]
-        if not options:
-            return []
-        best = min(options, key=_cost)
-        return cheapest(options, TOLERANCE * best.ttft_s, self._turn, self.rng)
-
-    # Decode replicas, and what they would cost if they computed the prompt
-
-    def _fit(self) -> list[Fit]:
-        needed, exclude = self.request.prompt_tokens + self.request.max_tokens, self.request.exclude
-        accounts, job = self.accounts, self.job
-        fit: list[Fit] = []
-        for standing in self.standings.decodes:
-            replica_id = standing.replica_id
-            if needed > standing.max_model_len or replica_id in exclude:
-                continue
-            prefixes = self.prefixes(standing.block_size)
-            device = prefixes.device.get(replica_id, 0)
-            ready = max(device, prefixes.promised.get(replica_id, 0))
-            account = accounts.get(replica_id, IDLE)
-            host = max(ready, prefixes.host.get(replica_id, 0))
-            fit.append(Fit(standing, account, decoding(standing, account, job, device), device, ready, host))
-        least = min((entry.decoding.violation for entry in fit), default=0.0) + _SAME_VIOLATION
-        return [entry for entry in fit if entry.decoding.violation <= least]
-
-    def _local(self, entry: Fit, wanted: int) -> Option:
-        """The decode replica computes the prompt, and what decodes there waits for that.
-
-        Where prefill replicas could do it, a decode replica's time is `wanted` even while nothing decodes there.
-        """
-        standing, account, steps, _, ready, host = entry
-        computed = computing(standing, account, self.job.prompt, ready, host, steps.step_s, self.now)
-        ttft_s = computed.queue_s + computed.compute_s + computed.load_s
-        cost_s = ttft_s + (CAPACITY + max(wanted, steps.batch)) * computed.work_s + steps.cost_s
-        return Option(cost_s, ttft_s, None, standing, computed, steps)
-
-    # Pairs
-
-    def _pairs(self, fit: list[Fit]) -> Iterator[Option]:
-        """For each fingerprint that both roles have."""
         by_print: dict[str, list[Source]] = {}
         for source in self._sources():
             by_print.setdefault(source.standing.fingerprint, []).append(source)
+        seats = self._seats(by_print)
+        if not seats:
+            return []
+        options = self._alone(seats)
         for fingerprint, sources in by_print.items():
-            sinks = [sink for entry in fit if entry.standing.fingerprint == fingerprint and (sink := self._sink(entry))]
-            if sinks:
-                yield from self._join(sources, sinks)
+            partners = [seat for seat in seats if seat.standing.fingerprint == fingerprint and seat.terms.whole]
+            if partners:
+                options += self._pairs(sources, partners)
+        best = min(options, key=_cost)
+        return cheapest(options, _cost, TOLERANCE * best.ttft_s, self._turn, self.rng)
 
-    def _sources(self) -> Iterator[Source]:
-        needed, exclude, prompt = self.request.prompt_tokens + 1, self.request.exclude, self.job.prompt
-        for standing in self.standings.prefills:
-            replica_id = standing.replica_id
-            if needed > standing.max_model_len or replica_id in exclude:
-                continue
-            prefixes = self.prefixes(standing.block_size)
-            ready = max(prefixes.device.get(replica_id, 0), prefixes.promised.get(replica_id, 0))
-            host = max(ready, prefixes.host.get(replica_id, 0))
-            account = self.accounts.get(replica_id, IDLE)
-            computed = computing(standing, account, prompt, ready, host, 0.0, self.now)
-            cost_s = computed.queue_s + computed.compute_s + computed.load_s + CAPACITY * computed.work_s
-            yield Source(cost_s, standing, computed)
-
-    def _sink(self, entry: Fit) -> Sink | None:
-        """None when there is no whole block to hand over before the last token."""
-        standing, account, steps, device, _, _ = entry
-        size, prompt = standing.block_size, self.job.prompt
-        whole = (prompt - 1) // size
-        if whole == 0:
-            return None
-        lacking = (whole - device) * size
-        load_s = standing.host_latency_s + lacking * standing.host_token_s if lacking else 0.0
-        rest = prompt - whole * size
-        work_s = rest * (standing.token_s + standing.attention_s * prompt)
-        first_step_s = 0.5 * steps.step_s + steps.itl_s + work_s
-        cost_s = load_s + first_step_s + work_s * steps.batch + steps.cost_s
-        queue_s = account.backlog_s(self.now) + standing.others_prefill_s
-        on_node = self.prefixes(size).nodes.get(standing.node_id, 0)
-        far = max(0, whole - max(device, on_node)) * size
-        return Sink(cost_s, standing, steps, queue_s, load_s, first_step_s, far)
-
-    def _join(self, sources: list[Source], sinks: list[Sink]) -> Iterator[Option]:
-        """The shortlists against each other, and each of them with the best partners on its own node."""
-        tolerance_s = TOLERANCE * min(source.computing.done_s for source in sources)
-        sources = cheapest(sources, tolerance_s, self._turn_of, self.rng)
-        sinks = cheapest(sinks, tolerance_s, self._turn_of, self.rng)
-        source_at, sink_at = _first_by_node(sources), _first_by_node(sinks)
-        for source in sources[:_SHORTLIST]:
-            for sink in sinks[:_SHORTLIST]:
-                yield self._pair(source, sink)
-            near = sink_at.get(source.standing.node_id)
-            if near is not None and near not in sinks[:_SHORTLIST]:
-                yield self._pair(source, near)
-        for sink in sinks[:_SHORTLIST]:
-            other = source_at.get(sink.standing.node_id)
-            if other is not None and other not in sources[:_SHORTLIST]:
-                yield self._pair(other, sink)
-
-    def _pair(self, source: Source, sink: Sink) -> Option:
-        """Both halves and what lies between them: a pull that overlaps with prefill, but for its last chunk."""
-        computed = source.computing
-        transfer_s = 0.0
-        if sink.lacking and source.standing.node_id != sink.standing.node_id:
-            remote = self.standings.remote
-            pull_s = sink.lacking * remote.token_s
-            last_s = min(sink.lacking, source.standing.chunk_tokens) * remote.token_s
-            transfer_s = remote.latency_s + max(last_s, pull_s - computed.compute_s)
-        wait_s = max(0.0, sink.queue_s - computed.done_s - transfer_s)
-        between_s = wait_s + transfer_s
-        return Option(
-            source.cost_s + sink.cost_s + between_s,
-            computed.done_s + between_s + sink.load_s + sink.first_step_s,
-            source.standing,
-            sink.standing,
-            computed,
-            sink.decoding,
-            wait_s,
-            transfer_s,
-            sink.load_s,
-            sink.first_step_s,
+    def _sources(self) -> list[Source]:
+        request = self.request
+        if not request.may_disaggregate:
+            return []
+        needed, exclude = request.prompt_tokens + 1, request.exclude
+        return self.board.sources(
+            [s for s in self.standings.prefills if s.max_model_len >= needed and s.replica_id not in exclude]
         )
 
-    # Ties
+    def _seats(self, partners: Container[str]) -> list[Seat]:
+        """Those that violate their constraints least."""
+        request = self.request
+        needed, exclude = request.prompt_tokens + request.max_tokens, request.exclude
+        seats = self.board.seats(
+            [s for s in self.standings.decodes if s.max_model_len >= needed and s.replica_id not in exclude], partners
+        )
+        most = min(map(_violation, seats), default=0.0) + _SAME_VIOLATION
+        return [seat for seat in seats if seat.violation <= most]
 
-    def _turn_of(self, half: Source | Sink) -> int:
+    def _alone(self, seats: list[Seat]) -> list[Option]:
+        """Decode replicas that compute the prompt themselves."""
+        if not self.whole:
+            best = min(seats, key=_alone_cost)
+            tolerance_s = TOLERANCE * (best.queue_s + best.wait_s + best.compute_s + best.lacking.load_s)
+            seats = cheapest(seats, _alone_cost, tolerance_s, self._turn_of, self.rng, _SHORTLIST)
+        return [
+            Option(s.alone_s, None, s, s.lacking, s.queue_s + s.wait_s, s.compute_s, s.lacking.load_s, 0.0)
+            for s in seats
+        ]
+
+    def _pairs(self, sources: list[Source], seats: list[Seat]) -> Iterator[Option]:
+        """The shortlists against each other, and each of them with the best partners on its own node."""
+        tolerance_s = TOLERANCE * min(map(_done, sources))
+        best_sources = cheapest(sources, _cost, tolerance_s, self._turn_of, self.rng, _SHORTLIST)
+        best_seats = cheapest(seats, _cost, tolerance_s, self._turn_of, self.rng, _SHORTLIST)
+        near_seats = _best_on(best_sources, seats)
+        near_sources = _best_on(best_seats, sources)
+        for source in best_sources:
+            for seat in best_seats:
+                yield self._pair(source, seat)
+            near = near_seats.get(source.standing.node_id)
+            if near is not None and all(near is not seat for seat in best_seats):
+                yield self._pair(source, near)
+        for seat in best_seats:
+            other = near_sources.get(seat.standing.node_id)
+            if other is not None and all(other is not source for source in best_sources):
+                yield self._pair(other, seat)
+
+    def _pair(self, source: Source, seat: Seat) -> Option:
+        """Both halves and what lies between them: a pull that overlaps with prefill, but for its last chunk."""
+        transfer_s = 0.0
+        if source.standing.node_id != seat.standing.node_id:
+            transfer_s = self._transfer_s(source, seat)
+        wait_s = max(0.0, seat.queue_s - source.done_s - transfer_s)
+        return Option(
+            source.cost_s + seat.cost_s + wait_s + transfer_s,
+            source.standing,
+            seat,
+            source.lacking,
+            source.queue_s + wait_s,
+            source.compute_s,
+            source.lacking.load_s + transfer_s + seat.handover.load_s,
+            seat.first_step_s,
+        )
+
+    def _transfer_s(self, source: Source, seat: Seat) -> float:
+        """What the decode replica and its node lack is pulled as it is computed."""
+        kind = seat.standing.kind
+        far = (seat.terms.whole - max(seat.device, self.board.on_node(seat.standing))) * kind.block_size
+        if far <= 0:
+            return 0.0
+        remote = self.standings.remote
+        last_s = min(far, source.standing.kind.chunk_tokens) * remote.token_s
+        return remote.latency_s + max(last_s, far * remote.token_s - source.compute_s)
+
+    def _turn_of(self, half: Source | Seat) -> int:
         return self.given.get(half.standing.replica_id, NEVER).turn
 
     def _turn(self, option: Option) -> int:
-        computes = option.source or option.decode
-        given = self.given
-        return max(given.get(computes.replica_id, NEVER).turn, given.get(option.decode.replica_id, NEVER).turn)
+        """A pair's turn is that of the half that was given work last."""
+        turn = self._turn_of(option.seat)
+        if option.source is None:
+            return turn
+        return max(turn, self.given.get(option.source.replica_id, NEVER).turn)
 
 
-def _cost(option: Option) -> float:
-    return option.cost_s
-
-
-def _first_by_node(halves: list[H]) -> dict[str, H]:
-    """The first of each node, i.e. the cheapest."""
-    first: dict[str, H] = {}
+def _best_on(near: list[Source] | list[Seat], halves: list[H]) -> dict[str, H]:
+    """The cheapest of `halves` on each node where one of `near` is."""
+    nodes = {half.standing.node_id for half in near}
+    best: dict[str, H] = {}
     for half in halves:
-        first.setdefault(half.standing.node_id, half)
-    return first
+        node_id = half.standing.node_id
+        if node_id in nodes and (node_id not in best or half.cost_s < best[node_id].cost_s):
+            best[node_id] = half
+    return best

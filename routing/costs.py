@@ -1,4 +1,4 @@
-"""What one placement costs, in seconds. Pure arithmetic, run for every fit replica and every request.
+"""What a request costs on replicas of one kind, in seconds. Pure arithmetic.
 
 The cost of a placement is the request's own time, and what it takes from others:
 
@@ -8,14 +8,13 @@ The cost of a placement is the request's own time, and what it takes from others
   + seconds of prefill × CAPACITY             the replica computes for nobody else meanwhile
   + seconds of prefill × requests that decode there, when the decode replica computes the prompt
 
-`docs/decisions/routing-cost.md` says why each term is there.
+`docs/decisions/routing-cost.md` says why each term is there. What is the same for many replicas is computed once for
+each request: that makes a decision cheap in a large fleet, where most replicas have nothing of the prompt.
 """
 
-import math
 from typing import NamedTuple
 
-from routing.account import Account
-from routing.standing import Standing
+from routing.standing import Kind
 
 CAPACITY = 1.0
 """What a second of prefill is worth to requests that are still to come, in seconds."""
@@ -31,98 +30,80 @@ class Job(NamedTuple):
 
     @property
     def context(self) -> int:
-        """Tokens that one of its decode steps reads, on average over its life."""
-        return self.outputs * (self.prompt + self.output // 2)
+        """Tokens that one decode step of one output reads, on average over its life."""
+        return self.prompt + self.output // 2
 
 
-class Computing(NamedTuple):
-    """A prompt computed on one replica. `work_s` is the engine's time for it, whoever shares its steps."""
+class Lacking(NamedTuple):
+    """What a replica has to do for a prompt. `work_s` computes `tokens` in `chunks` steps, after `load_s`.
 
-    queue_s: float
-    compute_s: float
+    `capacity_s` is the engine's time for it, whoever shares its steps.
+    """
+
+    tokens: int
+    chunks: int
+    work_s: float
+    load_s: float
+    capacity_s: float
+
+
+class Handover(NamedTuple):
+    """What a decode replica has to do for a prompt that was computed elsewhere: load blocks, compute the rest."""
+
     load_s: float
     work_s: float
-    computed: int
-
-    @property
-    def done_s(self) -> float:
-        """Until the prompt is computed, from now."""
-        return self.queue_s + self.compute_s + self.load_s
 
 
-class Decoding(NamedTuple):
-    """A request that decodes on one replica. `cost_s` covers all output tokens and the decode steps of others."""
+class Terms:
+    """A request on replicas of one `kind`. Blocks are counted without that of the last token: it is never credited.
 
-    cost_s: float
-    itl_s: float
-    step_s: float
-    batch: float
-    violation: float
-    cached_blocks: int
-
-
-def decoding(standing: Standing, account: Account, job: Job, cached_blocks: int) -> Decoding:
-    """Adding the request's outputs to the replica's batch; `cached_blocks` of its prompt are on the device.
-
-    `step_s` is a step without it, 0 when nothing runs. `violation` is by what fraction the inter-token latency or the
-    device's blocks would exceed what they may be. Other gateways' requests are taken to be like this one.
+    `whole` blocks can be handed over. `request_s` is what the request adds to a decode step.
     """
-    others, outputs, output = standing.others_requests, job.outputs, job.output
-    batch = account.requests + others
-    read = account.context_tokens + others * job.context / outputs
-    request_s = standing.step_request_s * outputs + standing.step_context_s * job.context
-    step_s = standing.step_s + standing.step_request_s * batch + standing.step_context_s * read
-    itl_s = step_s + request_s
-    cost_s = output * (itl_s + request_s * batch)
-    excess = batch + outputs - standing.max_running
-    if excess > 0:
-        cost_s += excess * output * itl_s / standing.max_running
-    violation = max(0.0, itl_s / job.itl_target_s - 1.0)
-    if standing.kv_blocks:
-        held = standing.others_blocks + account.blocks + blocks_needed(standing, job, cached_blocks)
-        if held > standing.kv_blocks:
-            violation += held / standing.kv_blocks - 1.0
-    return Decoding(cost_s, itl_s, step_s if batch else 0.0, batch, violation, cached_blocks)
 
+    __slots__ = ("_handovers", "_job", "_lacking", "blocks", "kind", "request_s", "whole")
 
-def blocks_needed(standing: Standing, job: Job, cached_blocks: int) -> int:
-    """Device blocks that the request will newly hold while it decodes."""
-    size = standing.block_size
-    return max(0, math.ceil(job.prompt / size) - cached_blocks) + job.outputs * math.ceil(job.output / size)
+    def __init__(self, kind: Kind, job: Job) -> None:
+        self.kind = kind
+        self.whole = (job.prompt - 1) // kind.block_size
+        self.request_s = job.outputs * (kind.step_request_s + kind.step_context_s * job.context)
+        size = kind.block_size
+        self.blocks = -(-job.prompt // size) + job.outputs * -(-job.output // size)
+        self._job = job
+        self._lacking: dict[tuple[int, int], Lacking] = {}
+        self._handovers: dict[int, Handover] = {}
 
+    def lacking(self, ready: int, host: int) -> Lacking:
+        """With `ready` blocks on the device by the time it begins, and `host` with those of the node's store."""
+        found = self._lacking.get((ready, host))
+        if found is None:
+            found = self._lacking[ready, host] = self._least(ready, host)
+        return found
 
-def computing(
-    standing: Standing,
-    account: Account,
-    prompt: int,
-    device_blocks: int,
-    host_blocks: int,
-    step_s: float,
-    now: float,
-) -> Computing:
-    """Computing what the replica lacks of the prompt.
+    def handover(self, device: int) -> Handover:
+        """With `device` blocks there already, when the other whole blocks are in the node's store."""
+        found = self._handovers.get(device)
+        if found is None:
+            kind, fetched = self.kind, (self.whole - device) * self.kind.block_size
+            rest = self._job.prompt - self.whole * kind.block_size
+            load_s = kind.host_latency_s + fetched * kind.host_token_s if fetched else 0.0
+            work_s = rest * (kind.token_s + kind.attention_s * self._job.prompt)
+            found = self._handovers[device] = Handover(load_s, work_s)
+        return found
 
-    `device_blocks` are there when the queue in front is done, `host_blocks` at least as many with the node's store;
-    both without the last block, which is never credited. The store's are loaded where that is faster than computing.
-    `step_s` is a decode step that each of its steps also contains, 0 when none.
-    """
-    cached = device_blocks * standing.block_size
-    tokens = prompt - cached
-    work_s = tokens * (standing.token_s + standing.attention_s * (cached + 0.5 * tokens))
-    load_s = 0.0
-    if host_blocks > device_blocks:
-        loaded = (host_blocks - device_blocks) * standing.block_size
-        maybe_s = standing.host_latency_s + loaded * standing.host_token_s
-        fewer = tokens - loaded
-        rest_s = fewer * (standing.token_s + standing.attention_s * (cached + loaded + 0.5 * fewer))
-        if maybe_s + rest_s < work_s:
-            tokens, work_s, load_s = fewer, rest_s, maybe_s
-    chunk_s = standing.chunk_s
-    queue_s = account.backlog_s(now) + standing.others_prefill_s
-    if step_s > chunk_s:
-        queue_s += account.prefill_tokens / standing.chunk_tokens * (step_s - chunk_s)
-        chunk_s = step_s
-    queue_s += 0.5 * step_s
-    compute_s = work_s + chunk_s * math.ceil(tokens / standing.chunk_tokens)
-    work_s += standing.chunk_s * tokens / standing.chunk_tokens
-    return Computing(queue_s, compute_s, load_s, work_s, tokens)
+    def _least(self, ready: int, host: int) -> Lacking:
+        """The store's blocks are loaded where that is faster than computing them."""
+        computed = self._computing(ready, 0.0)
+        if host <= ready:
+            return computed
+        kind = self.kind
+        load_s = kind.host_latency_s + (host - ready) * kind.block_size * kind.host_token_s
+        loaded = self._computing(host, load_s)
+        return loaded if load_s + loaded.work_s < computed.work_s else computed
+
+    def _computing(self, cached_blocks: int, load_s: float) -> Lacking:
+        kind = self.kind
+        cached = cached_blocks * kind.block_size
+        tokens = self._job.prompt - cached
+        work_s = tokens * (kind.token_s + kind.attention_s * (cached + 0.5 * tokens))
+        capacity_s = work_s + kind.chunk_s * tokens / kind.chunk_tokens
+        return Lacking(tokens, -(-tokens // kind.chunk_tokens), work_s, load_s, capacity_s)

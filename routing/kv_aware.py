@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from routing.candidates import Option, Search
-from routing.costs import Job, blocks_needed
+from routing.costs import Job
 from routing.errors import NoCandidate
 from routing.fit import why_none
 from routing.fleet import Fleet
@@ -17,7 +17,8 @@ from routing.ledger import Ledger
 from routing.output_lengths import OutputLengths
 from routing.rates import Rates
 from routing.router import Decision, Predicted, Rng, RouteRequest, Work
-from routing.standing import Standings
+from routing.seats import Board
+from routing.standings import Standings
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class KvAware:
         best = options[0]
         source = best.source.replica_id if best.source is not None else None
         return Decision(
-            best.decode.replica_id, source, _why(best, options), _predicted(best, job), _work(best, job, request)
+            best.seat.standing.replica_id, source, _why(best, options), _predicted(best, job), _work(best, job, request)
         )
 
     def explain(self, request: RouteRequest, fleet: Fleet, now: float) -> list[Candidate]:
@@ -67,7 +68,7 @@ class KvAware:
         job = self._job(request)
         return [
             Candidate(
-                option.decode.replica_id,
+                option.seat.standing.replica_id,
                 option.source.replica_id if option.source is not None else None,
                 option.cost_s,
                 _predicted(option, job),
@@ -80,6 +81,7 @@ class KvAware:
         return Job(request.prompt_tokens, output, request.outputs, self._settings.itl_target_s)
 
     def _options(self, request: RouteRequest, job: Job, fleet: Fleet, now: float, rng: Rng | None) -> list[Option]:
+        """All of the lone decode replicas only without `rng`: then it is for people."""
         self._standings.look(fleet, now)
         found: dict[int, Prefixes] = {}
 
@@ -91,48 +93,46 @@ class KvAware:
                 found[block_size] = known
             return known
 
-        ledger = self._ledger
-        return Search(request, job, self._standings, ledger.accounts, ledger.given, prefixes, now, rng).options()
+        board = Board(job, self._ledger.accounts, prefixes, now)
+        return Search(request, self._standings, board, self._ledger.given, rng, whole=rng is None).options()
 
 
 def _predicted(option: Option, job: Job) -> Predicted:
-    computed = option.computing
     return Predicted(
-        queue_s=computed.queue_s + option.wait_s,
-        compute_s=computed.compute_s,
-        load_s=computed.load_s + option.transfer_s + option.load_s,
+        queue_s=option.queue_s,
+        compute_s=option.compute_s,
+        load_s=option.load_s,
         first_step_s=option.first_step_s,
-        itl_s=option.decoding.itl_s,
-        computed_tokens=computed.computed,
-        cached_tokens=job.prompt - computed.computed,
+        itl_s=option.seat.itl_s,
+        computed_tokens=option.lacking.tokens,
+        cached_tokens=job.prompt - option.lacking.tokens,
     )
 
 
 def _work(option: Option, job: Job, request: RouteRequest) -> Work:
-    computes = option.source or option.decode
+    seat = option.seat
+    computes = option.source or seat.standing
     return Work(
-        prefill_tokens=option.computing.computed,
-        prefill_s=option.computing.work_s,
+        prefill_tokens=option.lacking.tokens,
+        prefill_s=option.lacking.capacity_s,
         decode_tokens=job.output * job.outputs,
-        context_tokens=job.context,
-        blocks=blocks_needed(option.decode, job, option.decoding.cached_blocks),
-        prefill_keys=request.keys.at(computes.block_size),
-        decode_keys=request.keys.at(option.decode.block_size),
+        context_tokens=job.context * job.outputs,
+        blocks=seat.terms.blocks - seat.device,
+        prefill_keys=request.keys.at(computes.kind.block_size),
+        decode_keys=request.keys.at(seat.standing.kind.block_size),
     )
 
 
 def _why(best: Option, options: list[Option]) -> str:
     """The winner's parts, and what the next best would have cost more."""
-    computed = best.computing
-    waiting_s = computed.queue_s + best.wait_s
     more = f", {options[1].cost_s - best.cost_s:.3f} s less than the next" if len(options) > 1 else ""
     return (
-        f"{_where(best)}: first token in {best.ttft_s:.3f} s ({computed.computed} tokens to compute after "
-        f"{waiting_s:.3f} s of waiting), the cheapest of {len(options)} at {best.cost_s:.3f} s{more}"
+        f"{_where(best)}: first token in {best.ttft_s:.3f} s ({best.lacking.tokens} tokens to compute after "
+        f"{best.queue_s:.3f} s of waiting), the cheapest of {len(options)} at {best.cost_s:.3f} s{more}"
     )
 
 
 def _where(option: Option) -> str:
     if option.source is None:
-        return f"{option.decode.replica_id} computes the prompt itself"
-    return f"prefill on {option.source.replica_id}, decode on {option.decode.replica_id}"
+        return f"{option.seat.standing.replica_id} computes the prompt itself"
+    return f"prefill on {option.source.replica_id}, decode on {option.seat.standing.replica_id}"

@@ -5,37 +5,36 @@ on one replica of an idle cluster; taking turns spreads them, and what is cached
 """
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Protocol, TypeVar
+from heapq import nsmallest
+from typing import TypeVar
 
 from routing.router import Rng
 
 TOLERANCE = 0.01
 """Costs that differ by less than this share of a time to first token are equal."""
 
-
-class Priced(Protocol):
-    """What has a cost, in seconds."""
-
-    @property
-    def cost_s(self) -> float: ...
+T = TypeVar("T")
 
 
-T = TypeVar("T", bound=Priced)
-
-_cost = attrgetter("cost_s")
-
-
-def cheapest(priced: Sequence[T], tolerance_s: float, turn: Callable[[T], int], rng: Rng | None) -> list[T]:
-    """All, cheapest first; those within `tolerance_s` of the cheapest by `turn` (smallest first), then by chance."""
-    ordered = sorted(priced, key=_cost)
-    if len(ordered) < 2:
-        return ordered
-    limit, equals = ordered[0].cost_s + tolerance_s, 1
-    while equals < len(ordered) and ordered[equals].cost_s <= limit:
-        equals += 1
-    if equals > 1:
+def cheapest(
+    entries: Sequence[T],
+    cost: Callable[[T], float],
+    tolerance_s: float,
+    turn: Callable[[T], int],
+    rng: Rng | None,
+    size: int | None = None,
+) -> list[T]:
+    """The `size` cheapest, or all, in order; those within `tolerance_s` of the best by turn, smallest first, or chance."""
+    if not entries:
+        return []
+    size = len(entries) if size is None else size
+    costs = list(map(cost, entries))
+    limit = min(costs) + tolerance_s
+    equal = [entry for entry, its in zip(entries, costs, strict=True) if its <= limit]
+    if len(equal) > 1:
         draw = rng.random if rng is not None else float
-        turns = sorted([(turn(ordered[place]), draw(), place) for place in range(equals)])
-        ordered[:equals] = [ordered[place] for _, _, place in turns]
-    return ordered
+        turns = sorted([(turn(entry), draw(), place) for place, entry in enumerate(equal)])
+        equal = [equal[place] for _, _, place in turns[:size]]
+    if len(equal) < size:
+        equal += nsmallest(size - len(equal), [e for e, its in zip(entries, costs, strict=True) if its > limit], cost)
+    return equal
