@@ -95,7 +95,7 @@ class StoreLink:
                 async for watched in watch:
                     self.watched(watched)
         except (OSError, KvTransferError) as error:
-            log.warning("the KV store is not followed any more: %s", error)
+            log.info("the KV store is not followed any more: %s", error)
         finally:
             self.watched(NOTHING_HELD)
             await session.close()

@@ -15,7 +15,7 @@ import msgspec
 from cluster.dataplane.connection import ConnectionSettings
 from cluster.dataplane.frames import KvTier, Load, WorkerInfo
 from cluster.dataplane.server import ServerSettings, WorkerServer
-from cluster.engines.engine import Engine
+from cluster.engines.engine import BlocksChanged, Engine
 from cluster.errors import EngineFailed
 from cluster.workers.kv_events import KvBlocks, KvChanges
 from cluster.workers.leg import LegServices
@@ -150,6 +150,7 @@ class Worker:
                 self._publish(self._blocks.apply(events))
         except EngineFailed as error:
             log.error("no more KV events of %s: %s", self.info.replica_id, error)
+            self._publish(self._blocks.apply([BlocksChanged("cleared")]))
 
     def _store_holds(self, watched: Watched) -> None:
         self._publish(self._blocks.follow(watched.snapshot, watched.committed, watched.gone))

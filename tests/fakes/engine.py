@@ -35,7 +35,7 @@ class FakeEngine:
         self.loaded_blocks = 0.0
         self.healthy = True
         self.closed = False
-        self.changes: asyncio.Queue[Sequence[BlocksChanged]] = asyncio.Queue()
+        self.changes: asyncio.Queue[Sequence[BlocksChanged] | EngineFailed] = asyncio.Queue()
         self._arrived = asyncio.Event()
 
     async def generate(self, request: EngineRequest) -> AsyncIterator[Delta]:
@@ -56,7 +56,10 @@ class FakeEngine:
 
     async def events(self) -> AsyncIterator[Sequence[BlocksChanged]]:
         while True:
-            yield await self.changes.get()
+            changes = await self.changes.get()
+            if isinstance(changes, EngineFailed):
+                raise changes
+            yield changes
 
     def statistics(self) -> EngineStatistics:
         return EngineStatistics(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from kvtransfer.errors import StoreLost
+from kvtransfer.errors import KvTransferError, StoreLost
 from kvtransfer.protocol import HandoffEnded, HandoffOutcome, StoreStatistics, Watched
 
 
@@ -36,7 +36,7 @@ class FakeStore:
         self.released: Counter[str] = Counter()
         self.concluded: Counter[str] = Counter()
         self.lost = asyncio.Event()
-        self.changes: asyncio.Queue[Watched] = asyncio.Queue()
+        self.changes: asyncio.Queue[Watched | KvTransferError] = asyncio.Queue()
         self.changes.put_nowait(Watched(0, True, [], []))
         self._changed = asyncio.Event()
 
@@ -64,7 +64,10 @@ class FakeStore:
 
     async def watch(self) -> AsyncGenerator[Watched, None]:
         while True:
-            yield await self.changes.get()
+            change = await self.changes.get()
+            if isinstance(change, KvTransferError):
+                raise change
+            yield change
 
     async def until_lost(self) -> None:
         await self.lost.wait()

@@ -14,7 +14,7 @@ from cluster.errors import ReplicaLost
 from routing.index import Tier
 from tests.unit.dataplane.peers import pool_settings
 from tests.unit.engines.simulated.bench import prompt_of, write_model
-from tests.unit.workers.kv_fleet import DEADLINE_S, Fleet, running_fleet, start_member, whole
+from tests.unit.workers.kv_fleet import DEADLINE_S, DEVICE_BLOCKS, Fleet, running_fleet, start_member, whole
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +129,7 @@ async def test_a_gateway_that_comes_late_learns_everything_at_once(model: Path) 
         await fleet.listed()
         await fleet.settled()
         assert fleet.index.statistics().exact == 2
+        assert {found.kv_blocks for found in fleet.pool.fleet().replicas.values()} == {DEVICE_BLOCKS}
 
 
 async def test_a_dead_worker_is_degraded_an_unlisted_one_dropped_and_its_successor_begins_anew(model: Path) -> None:

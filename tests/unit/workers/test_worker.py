@@ -9,6 +9,7 @@ from cluster.dataplane.pool import WorkerPool
 from cluster.engines.engine import BlocksChanged
 from cluster.errors import EngineFailed, NoReplicaReady, ReplicaLost
 from cluster.workers.load import STORE_GAUGES
+from kvtransfer.errors import RequestRefused
 from kvtransfer.protocol import Watched
 from routing.block_keys import extend, root
 from routing.fleet import Role
@@ -133,6 +134,31 @@ async def test_gateways_hear_of_the_blocks_of_the_device_and_of_the_store() -> N
         await running.worker.close()
         await until(lambda: listener.log == ["placed w1 on node", "lost w1"])
     assert listener.log == ["placed w1 on node", "lost w1", "dropped w1"]
+
+
+async def test_a_device_that_is_not_heard_any_more_holds_nothing() -> None:
+    listener = Listener()
+    async with running_worker(kv=listener) as running:
+        running.engine.changes.put_nowait([BlocksChanged("stored", [b"h"], None, [1, 2, 3, 4])])
+        await until(lambda: len(running.worker._blocks.snapshot(Tier.DEVICE)) == 1)
+        running.engine.changes.put_nowait(EngineFailed("told to die"))
+        await until(lambda: len(running.worker._blocks.snapshot(Tier.DEVICE)) == 0)
+
+
+async def test_a_store_that_cannot_be_followed_is_left_for_a_new_connection() -> None:
+    async with running_worker() as running:
+        link, again = running.worker._store, FakeStore("tcp://again")
+
+        async def connect() -> FakeStore:
+            return again
+
+        assert link is not None
+        link._connect = connect
+        running.store.changes.put_nowait(Watched(0, False, [b"h"], []))
+        running.store.changes.put_nowait(RequestRefused("another watch began"))
+        await until(lambda: link.address == "tcp://again")
+        assert running.store.lost.is_set()
+        assert running.worker._blocks._in_store == set()
 
 
 async def test_a_gateway_hears_of_the_work_of_the_others() -> None:
