@@ -77,7 +77,7 @@ class GatewayConfig(Frozen):
 
     replicas: int = Field(1, gt=0, le=256)
     num_cpus: float = Field(0.5, ge=0)
-    max_body_bytes: ByteSize = Field(ByteSize(32 * 1024 * 1024), description="a larger body is refused with 413")
+    max_body_bytes: ByteSize = Field(ByteSize(8 * 1024 * 1024), description="a larger body is refused with 413")
     max_requests_in_flight: int = Field(1024, gt=0, description="more are refused with 429 and Retry-After")
     max_attempts: int = Field(3, gt=0, le=16, description="replicas tried for one request before it fails")
     max_ongoing_requests: int = Field(4096, gt=0, description="Ray Serve's own bound per gateway replica")

@@ -10,7 +10,14 @@ from http import HTTPStatus
 from typing import Any
 
 from cluster.gateway.asgi_types import Application, Headers, Receive, Scope, Send
-from cluster.gateway.body import TOO_LARGE, BodyRefused, BoundedBody, declared_bytes
+from cluster.gateway.body import (
+    MOST_PIECES,
+    MOST_PIECES_OF_A_RESPONSE,
+    TOO_LARGE,
+    BodyRefused,
+    BoundedBody,
+    declared_bytes,
+)
 from cluster.gateway.failures import Failure
 from cluster.gateway.operations import Operations
 from cluster.gateway.reply import Reply
@@ -44,8 +51,10 @@ class GatewayApplication:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         route = find(path)
         request = RequestScope()
-        body = BoundedBody(receive, self._max_body_bytes, self._body_s)
-        reply = Reply(send, request, body, route.shape if route else Shape.OTHER)
+        shape = route.shape if route else Shape.OTHER
+        most_pieces = MOST_PIECES_OF_A_RESPONSE if shape is Shape.RESPONSE else MOST_PIECES
+        body = BoundedBody(receive, self._max_body_bytes, self._body_s, most_pieces)
+        reply = Reply(send, request, body, shape)
         refusal = self._refusal(route, scope)
         if refusal is not None:
             await reply.fail(refusal)
@@ -60,7 +69,11 @@ class GatewayApplication:
         if route is None:
             return Failure(HTTPStatus.NOT_FOUND, f"there is no route {scope['path']}")
         if scope["method"] not in route.methods:
-            return Failure(HTTPStatus.METHOD_NOT_ALLOWED, f"{scope['method']} is not allowed here")
+            return Failure(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"{scope['method']} is not allowed here",
+                allow=tuple(sorted(route.methods)),
+            )
         declared = declared_bytes(scope["headers"])
         if declared is not None and declared > self._max_body_bytes:
             return TOO_LARGE

@@ -49,6 +49,7 @@ class Failure:
     retry_after_s: float | None = None
     kind: str | None = None
     param: str | None = None
+    allow: tuple[str, ...] = ()  # the methods a 405 names
 
     @classmethod
     def of(cls, error: BatonError) -> "Failure":
@@ -79,6 +80,8 @@ class Failure:
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Headers of a JSON answer with this body, apart from its length."""
         headers = [(b"content-type", b"application/json"), *retry_after(self.status, self.retry_after_s)]
+        if self.allow:
+            headers.append((b"allow", ", ".join(self.allow).encode()))
         if self.status == HTTPStatus.REQUEST_TIMEOUT:
             headers.append((b"connection", b"close"))  # what still comes of the request is no new one
         return headers
@@ -97,9 +100,11 @@ def error_body(body: bytes, status: int, shape: Shape) -> bytes:
 
 
 def _body(error: dict[str, Any], status: int, shape: Shape) -> bytes:
+    """A status has one type, whoever noticed the error: vLLM puts HTTP's phrase where it knows no better."""
     message = _short(str(error["message"]))
     if shape is not Shape.MESSAGE:
-        return json.dumps({"error": {**error, "message": message}}).encode()
+        kind = error.get("type") if status == HTTPStatus.BAD_REQUEST else _OPENAI_TYPES.get(status, error.get("type"))
+        return json.dumps({"error": {**error, "message": message, "type": kind}}).encode()
     kind = _ANTHROPIC_TYPES.get(status, "api_error")
     return json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
 

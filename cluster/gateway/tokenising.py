@@ -58,6 +58,8 @@ class PromptTokenizer:
 
 def install(renderer: Any) -> None:
     """Let `renderer` tokenise this way if its tokenizer is one that can; it has not been used yet."""
+    eos = renderer.get_eos_token_id()
+    renderer.get_eos_token_id = lambda: eos  # looked up in the vocabulary for every request
     original = _original(renderer.tokenizer)
     if original is None:
         return

@@ -14,7 +14,7 @@ from cluster.gateway.settings import GatewaySettings
 from cluster.models.tiny import ensure_tiny_llama
 from tests.fakes.backend import FakeBackend
 
-MAX_BODY_BYTES = 256 * 1024
+MAX_BODY_BYTES = 512 * 1024
 BODY_S = 0.3
 
 

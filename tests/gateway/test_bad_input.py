@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from cluster.gateway.body import MOST_PIECES, MOST_PIECES_OF_A_RESPONSE
 from tests.fakes.backend import Script
 from tests.gateway.conftest import BODY_S, MAX_BODY_BYTES
 from tests.gateway.requests import CHAT, COMPLETIONS, MESSAGES, RESPONSES, chat, completion, is_openai_error, message
@@ -140,6 +141,31 @@ async def test_a_body_that_grows_too_long_is_cut_off(client):
     assert is_openai_error(got.json(), 413)
 
 
+PIECES = {
+    "messages": (CHAT, {"messages": [{}] * MOST_PIECES}),
+    "a bias": (CHAT, chat(logit_bias={str(token): 1 for token in range(MOST_PIECES)})),
+    "something unknown": (COMPLETIONS, completion(unknown=[[]] * MOST_PIECES)),
+    "items of a Response": (RESPONSES, {"input": [{}] * MOST_PIECES_OF_A_RESPONSE}),
+    "turns of a message": (MESSAGES, message(messages=[{}] * MOST_PIECES)),
+}
+
+
+@pytest.mark.parametrize(("path", "body"), PIECES.values(), ids=PIECES)
+async def test_more_pieces_than_are_looked_at_in_no_time_are_not_even_parsed(client, backend, monkeypatch, path, body):
+    raw = json.dumps(body).encode()
+    monkeypatch.setattr(json, "loads", None)
+    got = await client.post(path, content=raw, headers=JSON)
+    monkeypatch.undo()
+    assert got.status_code == 400
+    assert got.json()["error"]["message"] == "the request body has too many objects, lists and members"
+
+
+async def test_pieces_in_strings_are_text(client, backend):
+    text = '{"a": [' * (MOST_PIECES // 3 + 1) + '\\"\\\\'
+    got = await client.post(CHAT, json=chat(user=text))
+    assert got.status_code == 200
+
+
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
 async def test_a_body_that_does_not_come_to_its_end_is_given_up(client, backend, path):
     async def stalled():
@@ -194,4 +220,5 @@ async def test_closed_routes_do_not_exist(client, path):
 async def test_a_wrong_method_is_not_allowed(client):
     got = await client.get(CHAT)
     assert got.status_code == 405
+    assert got.headers["allow"] == "OPTIONS, POST"
     assert is_openai_error(got.json(), 405)
