@@ -41,9 +41,9 @@ class DynamoPolynomial:
 
     def step_s(self, prefill_tokens: int, decoding: int, context_tokens: int) -> float:
         """See `StepTime`."""
-        prefill_ms = (
-            4.209989e-7 * prefill_tokens**2 + 1.518344e-2 * prefill_tokens + 16.50142 if prefill_tokens else 0.0
-        )
+        if 0 < prefill_tokens <= self.rider_tokens:
+            return (_TOKEN_MS * prefill_tokens + self._decode_ms(context_tokens)) / 1000
+        prefill_ms = _prefill_ms(prefill_tokens) if prefill_tokens else 0.0
         return (prefill_ms + (self._decode_ms(context_tokens) if decoding else 0.0)) / 1000
 
     def run_s(self, steps: int, decoding: int, context_tokens: int) -> float:

@@ -2,8 +2,8 @@
 
 Policies of ours run in our simulator (`cluster/planning`) with the production router, ledger and index. Dynamo's router
 runs in Dynamo's own offline replay, when `make bench-peers` has installed it; its round robin runs there too, to show
-that the two simulators agree. All figures but the wall time are the same on every machine, but for Dynamo's ties, which it
-breaks at random.
+that the two simulators agree. Apart from the wall time our figures are the same on every machine; Dynamo breaks ties at
+random.
 """
 
 import argparse
