@@ -7,9 +7,11 @@ from vllm.entrypoints.launchers.app import build_app
 from cluster.gateway import hot_route, tokenising, writers
 from cluster.gateway.arguments import server_arguments
 from cluster.gateway.asgi import GatewayApplication
+from cluster.gateway.asgi_types import Application
 from cluster.gateway.backend import Backend
 from cluster.gateway.engine_client import ClusterClient
 from cluster.gateway.operations import Exposition, Operations
+from cluster.gateway.route_header import RouteHeader
 from cluster.gateway.settings import GatewaySettings
 from cluster.gateway.trim import trim
 from cluster.gateway.validation import blame_the_client
@@ -17,7 +19,7 @@ from cluster.gateway.validation import blame_the_client
 _TASKS = ("generate",)
 
 
-async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics: Exposition) -> GatewayApplication:
+async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics: Exposition) -> Application:
     """An ASGI application that serves `settings.model_path` from `backend`. Takes a second or so.
 
     Raises InvalidArgument for an entry of `api_args` that vLLM does not take.
@@ -34,4 +36,5 @@ async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics
     trim(app)
     blame_the_client(app)
     hot_route.install(app, app.state)
-    return GatewayApplication(app, Operations(backend, metrics), settings.max_body_bytes, settings.body_s)
+    gateway = GatewayApplication(app, Operations(backend, metrics), settings.max_body_bytes, settings.body_s)
+    return RouteHeader(gateway, gateway.routes) if settings.explain_header else gateway

@@ -65,6 +65,7 @@ class Gateway:
             served_name=config.model.name,
             max_body_bytes=int(config.gateway.max_body_bytes),
             body_s=config.timeouts.body_s,
+            explain_header=config.gateway.explain_header,
             max_model_len=config.model.max_model_len,
             api_args=config.gateway.api_args,
             engine_args=config.decode.engine.args if isinstance(config.decode.engine, VllmEngineConfig) else {},

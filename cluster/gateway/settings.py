@@ -64,6 +64,7 @@ class GatewaySettings:
     served_name: str
     max_body_bytes: int
     body_s: float = 60.0  # until a body has arrived whole
+    explain_header: bool = False
     max_model_len: int | None = None
     api_args: Mapping[str, Any] = field(default_factory=dict)
     engine_args: Mapping[str, Any] = field(default_factory=dict)
