@@ -32,6 +32,7 @@ LONGEST: Final = 256
 KEY_BYTES: Final = 176
 SPAN_BYTES: Final = 128
 SEGMENT_BYTES: Final = 144
+_FREE_BYTES: Final = 64
 _TABLE_BYTES: Final = 120
 _SMALL_TABLE_BYTES: Final = 65_536
 _NO_KEYS: Final = pack(())
@@ -83,8 +84,8 @@ class Segments:
 
     def bytes(self) -> int:
         """An upper bound of the memory taken."""
-        segments = len(self._keys) * self._segment_bytes() + self._spans * SPAN_BYTES
-        return len(self._of) * KEY_BYTES + segments
+        segments = (len(self._keys) - len(self._free)) * self._segment_bytes() + self._spans * SPAN_BYTES
+        return len(self._of) * KEY_BYTES + segments + len(self._free) * _FREE_BYTES
 
     def _segment_bytes(self) -> int:
         return SEGMENT_BYTES + mask_bytes(self._bits)
@@ -263,7 +264,10 @@ class Segments:
         return (moved, segment) if left else (segment, moved)
 
     def _tidy(self) -> None:
-        """A dict never shrinks by itself."""
+        """A dict never shrinks by itself, nor do lists of numbers that are free."""
+        if not self._of:
+            for numbered in (self._keys, self._masks, self._free):
+                numbered.clear()
         if sys.getsizeof(self._of) > _TABLE_BYTES * len(self._of) + _SMALL_TABLE_BYTES:
             self._of = dict(self._of)
 

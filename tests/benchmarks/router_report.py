@@ -31,6 +31,7 @@ def _index_rows(figures: Figures) -> list[list[str]]:
         for clock, name in (("wall_us", "a second"), ("cpu_us", "a second of CPU")):
             label = f"blocks {event} {name}, millions"
             rows.append(_row(figures, label, event, clock, "at least 1.5", rate=True))
+            rows.append(_row(figures, "  with the wire's decoding", event, clock, "", rate=True, prefix="wire_"))
     return rows
 
 
@@ -38,8 +39,11 @@ def _decision(figures: Figures, subject: str) -> list[str]:
     return _row(figures, subject, subject, "cycle", "at most 0.5" if subject.startswith("64 ") else "")
 
 
-def _row(figures: Figures, label: str, subject: str, part: str, goal: str, rate: bool = False) -> list[str]:
-    ours, theirs = (_values(figures, side, subject, part, rate) for side in ("ours", "dynamo"))
+def _row(
+    figures: Figures, label: str, subject: str, part: str, goal: str, rate: bool = False, prefix: str = ""
+) -> list[str]:
+    ours = _values(figures, "ours", subject, prefix + part, rate)
+    theirs = _values(figures, "dynamo", subject, part, rate)
     beside = [str(spread(theirs)), str(ratios(ours, theirs))] if theirs else ["-", "-"]
     return [label, str(spread(ours)), *beside, goal, str(len(ours))]
 
