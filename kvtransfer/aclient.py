@@ -7,7 +7,7 @@ the client is dead from then on.
 import asyncio
 import itertools
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -27,6 +27,7 @@ from kvtransfer.protocol import (
     Done,
     Failed,
     HandoffEnded,
+    Label,
     Pin,
     Pinned,
     PinnedBlock,
@@ -196,6 +197,10 @@ class AsyncStoreClient:
     async def statistics(self) -> StoreStatistics:
         """The store's own snapshot."""
         return await self._ask(Statistics(next(self._ids)), StoreStatistics)
+
+    async def label(self, labels: Mapping[BlockKey, int]) -> int:
+        """Keep names with blocks, for those who watch; how many were there and had none."""
+        return (await self._ask(Label(next(self._ids), list(labels), list(labels.values())), Done)).count
 
     async def watch(self, wait_s: float = WATCH_S) -> AsyncGenerator[Watched, None]:
         """Which blocks can be read: a snapshot, then each change, in order. Raises `StoreLost` with the connection.

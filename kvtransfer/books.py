@@ -202,6 +202,18 @@ class StoreBooks:
         self.counters.pulled_blocks += 1
         self.counters.pulled_bytes += self._slot_bytes
 
+    # Names
+
+    def label(self, keys: Sequence[BlockKey], labels: Sequence[int]) -> int:
+        """Keep these names with the blocks; how many were here and had none. Raises `RequestRefused`."""
+        if len(keys) != len(labels):
+            raise RequestRefused(f"{len(keys)} keys with {len(labels)} labels")
+        return sum(self._slots.label(key, label) for key, label in zip(keys, labels, strict=True))
+
+    def label_of(self, key: BlockKey) -> int | None:
+        """The name kept with the block, if there is one."""
+        return self._slots.label_of(key)
+
     # Observation
 
     def follow(self, follower: Follower) -> None:

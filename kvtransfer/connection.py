@@ -227,7 +227,8 @@ class StoreConnection(asyncio.Protocol):
 
     async def _answer_watch(self, request: Watch, watch: KeyWatch) -> None:
         change = await watch.next(request.wait_s)
-        self._send(Watched(request.id, change.snapshot, change.appeared, change.gone))
+        labels = [self._reception.store.label_of(key) for key in change.appeared]
+        self._send(Watched(request.id, change.snapshot, change.appeared, labels, change.gone))
 
     def _watch_is_answered(self, request: Watch, task: asyncio.Task[None]) -> None:
         self._reception.tasks.discard(task)

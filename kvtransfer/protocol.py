@@ -150,6 +150,16 @@ class Statistics(msgspec.Struct, frozen=True, tag="statistics"):
     id: int
 
 
+class Label(msgspec.Struct, frozen=True, tag="label"):
+    """Keep these names (unsigned 64-bit, opaque to the store) with readable blocks, for those who watch. The first name
+    of a block stays. Reply: `Done`, with the count of blocks that got theirs.
+    """
+
+    id: int
+    keys: list[bytes]
+    labels: list[int]
+
+
 class Watch(msgspec.Struct, frozen=True, tag="watch"):
     """Follow which blocks can be read. Reply: `Watched`, as soon as something has changed, after `wait_s` in any case.
 
@@ -175,6 +185,7 @@ Request = (
     | Unpin
     | Distrust
     | Statistics
+    | Label
     | Watch
 )
 
@@ -231,12 +242,14 @@ class HandoffEnded(msgspec.Struct, frozen=True, tag="handoff_ended"):
 class Watched(msgspec.Struct, frozen=True, tag="watched"):
     """Blocks that can be read since the last reply, and blocks that cannot any more; no key is in both.
 
-    With `snapshot` all that was known before is void. A long snapshot goes on in replies that come at once.
+    `labels` are the names the committed blocks have by now, in the same order. With `snapshot` all that was known
+    before is void. A long snapshot goes on in replies that come at once.
     """
 
     id: int
     snapshot: bool
     committed: list[bytes]
+    labels: list[int | None]
     gone: list[bytes]
 
 

@@ -17,6 +17,7 @@ from kvtransfer.protocol import (
     Distrust,
     Done,
     Failed,
+    Label,
     Pin,
     Pinned,
     Release,
@@ -48,6 +49,7 @@ class StoreSession:
             Pin: lambda r: Pinned(r.id, store.pin(self.owner, r.keys)),
             Unpin: lambda r: Done(r.id, store.unpin(self.owner, r.keys)),
             Distrust: lambda r: Done(r.id, store.distrust(r.keys)),
+            Label: lambda r: Done(r.id, store.label(r.keys, r.labels)),
             Statistics: self._statistics,
         }
 

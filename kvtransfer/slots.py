@@ -28,6 +28,7 @@ class _Slot:
     owner: Owner | None = None
     checksum: int = 0
     pins: int = 0
+    label: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,19 @@ class SlotTable:
         self._tell(key, False)
         return True
 
+    def label(self, key: BlockKey, label: int) -> bool:
+        """Keep this name with a readable block. False when it is not here or has one: the first stays."""
+        slot = self._by_key.get(key)
+        if slot is None or self._slots[slot].state not in READABLE or self._slots[slot].label is not None:
+            return False
+        self._slots[slot].label = label
+        return True
+
+    def label_of(self, key: BlockKey) -> int | None:
+        """The name kept with the block, if there is one."""
+        slot = self._by_key.get(key)
+        return None if slot is None else self._slots[slot].label
+
     def is_readable(self, key: BlockKey) -> bool:
         """Whether the block can be pinned."""
         slot = self._by_key.get(key)
@@ -181,6 +195,7 @@ class SlotTable:
         for index, entry in enumerate(self._slots):
             assert (entry.pins > 0) == (entry.state in (SlotState.PINNED, SlotState.DISTRUSTED))
             assert (entry.owner is not None) == (entry.state is SlotState.WRITING)
+            assert entry.label is None or entry.state not in (SlotState.FREE, SlotState.WRITING)
             named = entry.state in (SlotState.WRITING, *READABLE)
             assert named == (self._by_key.get(entry.key) == index)
             if entry.owner is not None:
@@ -247,5 +262,5 @@ class SlotTable:
 
     def _empty(self, slot: int) -> None:
         entry = self._slots[slot]
-        entry.key, entry.owner, entry.checksum = b"", None, 0
+        entry.key, entry.owner, entry.checksum, entry.label = b"", None, 0, None
         self._free.append(slot)

@@ -1,17 +1,18 @@
 """What a worker's device and its node's store hold, by router key: engine events and store changes in, changes for the
 gateways out. Pure.
 
-The engine tells tokens with its hashes, so a block's key is known from then on; the store knows hashes only. A
-translation is kept while its block is on the device or in the store, and for the `max_idle_hashes` that left both last:
-news of the two come in any order. What is in the store but was never on this device has no key here.
+The engine tells tokens with its hashes, so a block's key is known from then on; the store knows hashes, and the keys
+that workers gave it as labels. A translation is kept while its block is on the device or in the store, and for the
+`max_idle_hashes` that left both last: news of the two come in any order. What is in the store but was neither labelled
+by then nor ever on this device has no key here.
 
 Invariant (`check`): a tier holds a key exactly while at least one of its hashes has that key. An engine may store one
 hash several times (physical blocks with the same content); it is gone with the last of them.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from cluster.engines.engine import BlocksChanged
@@ -24,10 +25,11 @@ MAX_IDLE_HASHES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class KvChanges:
-    """The net change of each tier."""
+    """The net change of each tier, and keys by hash that the store should keep for the next worker."""
 
     device: KvChange
     host: KvChange
+    labels: Mapping[bytes, int] = field(default_factory=dict)
 
 
 class KvBlocks:
@@ -42,6 +44,7 @@ class KvBlocks:
         self._idle: OrderedDict[bytes, None] = OrderedDict()
         self._tiers = {Tier.DEVICE: TierKeys(), Tier.HOST: TierKeys()}
         self._device, self._host = self._tiers[Tier.DEVICE], self._tiers[Tier.HOST]
+        self._labels: dict[bytes, int] = {}
         self._unplaced = 0
 
     def __repr__(self) -> str:
@@ -99,6 +102,7 @@ class KvBlocks:
             known = self._keys[block_hash] = key
             if block_hash in self._in_store:
                 self._host.add(key)
+                self._labels[block_hash] = key
         else:
             self._idle.pop(block_hash, None)
         self._device.add(known)
@@ -120,30 +124,36 @@ class KvBlocks:
 
     # The store
 
-    def follow(self, snapshot: bool, committed: Iterable[bytes], gone: Iterable[bytes]) -> KvChanges:
-        """What the store can give to read, in order; with `snapshot` all it had before is void."""
+    def follow(self, snapshot: bool, committed: Mapping[bytes, int | None], gone: Iterable[bytes]) -> KvChanges:
+        """What the store can give to read, in order, with the labels it has; with `snapshot` all before is void."""
         if snapshot:
             for block_hash in list(self._in_store):
                 self._leave_store(block_hash)
-        for block_hash in committed:
-            self._enter_store(block_hash)
+        for block_hash, label in committed.items():
+            self._enter_store(block_hash, label)
         for block_hash in gone:
             self._leave_store(block_hash)
         return self._take()
 
-    def _enter_store(self, block_hash: bytes) -> None:
+    def _enter_store(self, block_hash: bytes, label: int | None) -> None:
         if block_hash in self._in_store:
             return
         self._in_store.add(block_hash)
         key = self._keys.get(block_hash)
         if key is not None:
-            self._host.add(key)
             self._idle.pop(block_hash, None)
+        elif label is not None:
+            key = self._keys[block_hash] = label
+        if key is not None:
+            self._host.add(key)
+            if label is None:
+                self._labels[block_hash] = key
 
     def _leave_store(self, block_hash: bytes) -> None:
         if block_hash not in self._in_store:
             return
         self._in_store.remove(block_hash)
+        self._labels.pop(block_hash, None)
         key = self._keys.get(block_hash)
         if key is not None:
             self._host.remove(key)
@@ -161,7 +171,8 @@ class KvBlocks:
             del self._keys[oldest]
 
     def _take(self) -> KvChanges:
-        return KvChanges(self._device.take(), self._host.take())
+        labels, self._labels = self._labels, {}
+        return KvChanges(self._device.take(), self._host.take(), labels)
 
     def check(self) -> None:
         """Assert the invariant, and that nothing is kept without a reason."""

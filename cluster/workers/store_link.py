@@ -5,7 +5,7 @@ Invariant: what is asked while the store is away fails at once with `StoreLost`;
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
@@ -22,7 +22,7 @@ POLL_IDLE_S = 1.0
 RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 5.0
 
-NOTHING_HELD = Watched(0, snapshot=True, committed=[], gone=[])
+NOTHING_HELD = Watched(0, snapshot=True, committed=[], labels=[], gone=[])
 
 
 class StoreSession(HandoffStore, Protocol):
@@ -38,6 +38,10 @@ class StoreSession(HandoffStore, Protocol):
 
     def watch(self) -> AsyncGenerator[Watched, None]:
         """Which blocks can be read: a snapshot, then changes, until the connection is dead. Raises `StoreLost` then."""
+        ...
+
+    async def label(self, labels: Mapping[bytes, int]) -> int:
+        """Keep names with blocks."""
         ...
 
     async def close(self) -> None:
@@ -61,6 +65,8 @@ class StoreLink:
         self.moved: Callable[[str], None] = lambda address: None
         self.measured: Callable[[], None] = lambda: None
         self.watched: Callable[[Watched], None] = lambda watched: None
+        self._labels: dict[bytes, int] = {}
+        self._labelled = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<StoreLink {self.address or 'away'}>"
@@ -83,8 +89,10 @@ class StoreLink:
                     await self._reconnect()
                 async with asyncio.TaskGroup() as tasks:
                     following = tasks.create_task(self._follow(self._live()), name="store watch")
+                    labelling = tasks.create_task(self._send_labels(self._live()), name="store labels")
                     await self._watch(self._live())
                     following.cancel()
+                    labelling.cancel()
         finally:
             await self._drop()
 
@@ -100,6 +108,21 @@ class StoreLink:
             self.watched(NOTHING_HELD)
             await session.close()
 
+    def label(self, labels: Mapping[bytes, int]) -> None:
+        """Let the store keep these names with its blocks, soon. Those of blocks it has not any more are ignored."""
+        self._labels.update(labels)
+        self._labelled.set()
+
+    async def _send_labels(self, session: StoreSession) -> None:
+        try:
+            while True:
+                await self._labelled.wait()
+                self._labelled.clear()
+                labels, self._labels = self._labels, {}
+                await session.label(labels)
+        except (OSError, KvTransferError) as error:
+            log.info("the KV store gets no more labels: %s", error)
+
     async def _watch(self, session: StoreSession) -> None:
         """Ask for statistics until the session is of no use any more."""
         try:
@@ -112,6 +135,7 @@ class StoreLink:
 
     async def _drop(self) -> None:
         session, self._session = self._session, None
+        self._labels.clear()
         self._measured(None)
         if session is not None:
             await session.close()

@@ -153,13 +153,16 @@ class Worker:
             self._publish(self._blocks.apply([BlocksChanged("cleared")]))
 
     def _store_holds(self, watched: Watched) -> None:
-        self._publish(self._blocks.follow(watched.snapshot, watched.committed, watched.gone))
+        committed = dict(zip(watched.committed, watched.labels, strict=True))
+        self._publish(self._blocks.follow(watched.snapshot, committed, watched.gone))
 
     def _publish(self, changes: KvChanges) -> None:
         if changes.device:
             self._server.publish_kv("device", changes.device.stored, changes.device.removed)
         if changes.host:
             self._server.publish_kv("host", changes.host.stored, changes.host.removed)
+        if changes.labels and self._store is not None:
+            self._store.label(changes.labels)
 
     def _tier_keys(self, tier: KvTier) -> Collection[int]:
         return self._blocks.snapshot(Tier(tier))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 
 from kvtransfer.errors import KvTransferError, StoreLost
@@ -35,9 +35,10 @@ class FakeStore:
         self.waits: dict[str, Wait] = {}
         self.released: Counter[str] = Counter()
         self.concluded: Counter[str] = Counter()
+        self.labels: dict[bytes, int] = {}
         self.lost = asyncio.Event()
         self.changes: asyncio.Queue[Watched | KvTransferError] = asyncio.Queue()
-        self.changes.put_nowait(Watched(0, True, [], []))
+        self.changes.put_nowait(Watched(0, True, [], [], []))
         self._changed = asyncio.Event()
 
     async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
@@ -68,6 +69,10 @@ class FakeStore:
             if isinstance(change, KvTransferError):
                 raise change
             yield change
+
+    async def label(self, labels: Mapping[bytes, int]) -> int:
+        self.labels |= labels
+        return len(labels)
 
     async def until_lost(self) -> None:
         await self.lost.wait()

@@ -8,7 +8,7 @@ import pytest
 
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.errors import RequestRefused, StoreLost
-from kvtransfer.protocol import Watched
+from kvtransfer.protocol import Done, Label, Watched
 from kvtransfer.server import StoreServer
 from tests.unit.kvtransfer.conftest import SLOT_BYTES, Connect, MakeServer, until
 
@@ -99,7 +99,7 @@ async def test_many_commits_come_in_few_answers(server: StoreServer, connect: Co
 async def test_a_store_in_which_nothing_happens_answers_all_the_same(server: StoreServer, connect: Connect) -> None:
     watcher = await connect()
     watch = watcher.watch(wait_s=0.01)
-    assert await anext(watch) == Watched(1, True, [], [])
+    assert await anext(watch) == Watched(1, True, [], [], [])
     quiet = asyncio.ensure_future(anext(watch))
     await until(lambda: next(watcher._ids) > 3)  # it has asked again by itself
     quiet.cancel()
@@ -135,3 +135,25 @@ async def test_a_wait_without_bound_is_refused(server: StoreServer, connect: Con
     watcher = await connect()
     with pytest.raises(RequestRefused, match="wait_s is"):
         await anext(watcher.watch(wait_s=1e9))
+
+
+async def test_a_name_stays_with_its_block_and_is_told_to_who_comes_later(
+    server: StoreServer, connect: Connect
+) -> None:
+    writer, watcher = await connect(), await connect()
+    await writer.reserve(KEYS[:3])
+    await writer.commit(KEYS[:2], [0, 0])
+    assert await writer.label({KEYS[0]: 2**64 - 1, KEYS[2]: 5, KEYS[3]: 6}) == 1
+    assert await writer.label({KEYS[0]: 7}) == 0
+    async with aclosing(watcher.watch()) as watch:
+        first = await anext(watch)
+        assert dict(zip(first.committed, first.labels, strict=True)) == {KEYS[0]: 2**64 - 1, KEYS[1]: None}
+        await writer.distrust(KEYS[:1])
+        await commit(writer, KEYS[0])
+        assert server.store.label_of(KEYS[0]) is None
+
+
+async def test_names_without_blocks_are_refused(connect: Connect) -> None:
+    client = await connect()
+    with pytest.raises(RequestRefused, match="1 keys with 0 labels"):
+        await client._ask(Label(99, [KEYS[0]], []), Done)

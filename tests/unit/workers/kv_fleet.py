@@ -184,7 +184,13 @@ class Fleet:
             self.index.statistics().places == held
             and self.device_known() == self.device_truth()
             and self.host_known() == self.host_truth()
+            and all(self.is_labelled(node) for node in self.nodes if node.store_is_up)
         )
+
+    def is_labelled(self, node: Node) -> bool:
+        """Whether the store can tell the next worker the key of each block."""
+        labels = node.store.look(lambda store: {key: store.label_of(key) for key in store.readable()})
+        return labels == {key: self.key_of[key] for key in labels}
 
     async def settled(self) -> None:
         """Return when the index is true; fail with the difference when it does not become true in time."""
@@ -195,6 +201,7 @@ class Fleet:
         except TimeoutError:
             assert self.device_known() == self.device_truth()
             assert self.host_known() == self.host_truth()
+            assert [node.node_id for node in self.nodes if node.store_is_up and not self.is_labelled(node)] == []
             raise
         self.index.check()
         for member in self.members.values():

@@ -1,6 +1,7 @@
 """Engine events and store changes to router keys."""
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -98,20 +99,23 @@ KEY_OF_A = extend(root(None, None), [97, 97], BLOCK)
 NOTHING = KvChange()
 
 
+ON_HOST = KvChanges(NOTHING, KvChange(KEY_OF_A), {b"a": KEY_OF_A[0]})
+
+
 def test_a_commit_is_understood_whether_it_comes_before_between_or_after_the_engines_events() -> None:
     before, between, after = KvBlocks(BLOCK), KvBlocks(BLOCK), KvBlocks(BLOCK)
-    assert before.follow(False, [b"a"], []) == KvChanges(NOTHING, NOTHING)
-    assert before.apply([stored("a")]) == KvChanges(KvChange(KEY_OF_A), KvChange(KEY_OF_A))
+    assert before.follow(False, {b"a": None}, []) == KvChanges(NOTHING, NOTHING)
+    assert before.apply([stored("a")]) == replace(ON_HOST, device=KvChange(KEY_OF_A))
     between.apply([stored("a")])
-    assert between.follow(False, [b"a"], []) == KvChanges(NOTHING, KvChange(KEY_OF_A))
+    assert between.follow(False, {b"a": None}, []) == ON_HOST
     after.apply([stored("a"), removed("a")])
-    assert after.follow(False, [b"a"], []) == KvChanges(NOTHING, KvChange(KEY_OF_A))
+    assert after.follow(False, {b"a": None}, []) == ON_HOST
 
 
 def test_a_block_evicted_from_the_device_stays_known_on_the_host() -> None:
     blocks = KvBlocks(BLOCK)
     blocks.apply([stored("a")])
-    blocks.follow(True, [b"a"], [])
+    blocks.follow(True, {b"a": None}, [])
     assert blocks.apply([removed("a")]) == KvChanges(KvChange([], KEY_OF_A), NOTHING)
     assert list(blocks.snapshot(Tier.HOST)) == KEY_OF_A
     assert blocks.cached_tokens([97, 97, 98], None, None) == 2
@@ -120,16 +124,23 @@ def test_a_block_evicted_from_the_device_stays_known_on_the_host() -> None:
 def test_a_lost_store_holds_nothing_and_its_successor_is_understood() -> None:
     blocks = KvBlocks(BLOCK)
     blocks.apply([stored("a"), removed("a")])
-    blocks.follow(True, [b"a"], [])
-    assert blocks.follow(True, [], []) == KvChanges(NOTHING, KvChange([], KEY_OF_A))
-    assert blocks.follow(True, [b"a"], []) == KvChanges(NOTHING, KvChange(KEY_OF_A))
+    blocks.follow(True, {b"a": None}, [])
+    assert blocks.follow(True, {}, []) == KvChanges(NOTHING, KvChange([], KEY_OF_A))
+    assert blocks.follow(True, {b"a": None}, []) == ON_HOST
+
+
+def test_a_label_tells_the_key_of_a_block_that_was_never_on_this_device() -> None:
+    blocks = KvBlocks(BLOCK)
+    assert blocks.follow(True, {b"a": KEY_OF_A[0]}, []) == KvChanges(NOTHING, KvChange(KEY_OF_A))
+    assert device_of(blocks, stored("b", parent="a")).stored == extend(root(None, None), [97, 97, 98, 98], BLOCK)[1:]
+    blocks.check()
 
 
 def test_of_what_left_both_tiers_only_the_last_is_remembered() -> None:
     blocks = KvBlocks(BLOCK, max_idle_hashes=1)
     blocks.apply([stored("a", "b"), removed("b"), removed("a")])
     blocks.check()
-    assert blocks.follow(False, [b"a", b"b"], []).host == KvChange(KEY_OF_A)
+    assert blocks.follow(False, dict.fromkeys([b"a", b"b"]), []).host == KvChange(KEY_OF_A)
 
 
 HASHES = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
@@ -152,6 +163,7 @@ class BlocksAgainstSets(RuleBasedStateMachine):
             assert not self.known[tier] & set(change.stored)
             assert self.known[tier] >= set(change.removed)
             self.known[tier] = (self.known[tier] | set(change.stored)) - set(change.removed)
+        assert all(key == key_of(block_hash) for block_hash, key in changes.labels.items())
 
     @rule(hashes=SOME)
     def store_on_device(self, hashes: list[bytes]) -> None:
@@ -169,10 +181,14 @@ class BlocksAgainstSets(RuleBasedStateMachine):
         self.learn(self.blocks.apply([CLEARED]))
         self.copies.clear()
 
-    @rule(committed=SOME, gone=SOME, snapshot=st.booleans())
-    def follow(self, committed: list[bytes], gone: list[bytes], snapshot: bool) -> None:
-        self.learn(self.blocks.follow(snapshot, committed, gone))
-        self.store = ((set() if snapshot else self.store) | set(committed)) - set(gone)
+    @rule(committed=SOME, labelled=st.booleans(), gone=SOME, snapshot=st.booleans())
+    def follow(self, committed: list[bytes], labelled: bool, gone: list[bytes], snapshot: bool) -> None:
+        held = set() if snapshot else self.store
+        if labelled:
+            self.heard |= set(committed) - held
+        labels = {h: key_of(h) if labelled else None for h in committed}
+        self.learn(self.blocks.follow(snapshot, labels, gone))
+        self.store = (held | set(committed)) - set(gone)
 
     @invariant()
     def agrees(self) -> None:

@@ -134,9 +134,8 @@ async def test_a_gateway_that_comes_late_learns_everything_at_once(model: Path) 
 
 async def test_a_dead_worker_is_degraded_an_unlisted_one_dropped_and_its_successor_begins_anew(model: Path) -> None:
     async with running_fleet(model, ["a", "b"]) as fleet:
-        prompt = prompt_of(80)
-        for name in fleet.members:
-            await whole(fleet.open(name, prompt))
+        for first, name in enumerate(fleet.members):
+            await whole(fleet.open(name, prompt_of(80, first)))
         await fleet.settled()
         (node,) = fleet.nodes
         member = node.members.pop("b")
@@ -144,17 +143,16 @@ async def test_a_dead_worker_is_degraded_an_unlisted_one_dropped_and_its_success
         await fleet.pool.wait_for(lambda found: found.replicas.keys() == {"a"}, DEADLINE_S)
         statistics = fleet.index.statistics()
         assert (statistics.exact, statistics.degraded) == (1, 1)
-        await fleet.settled()
         await fleet.listed()
         assert fleet.index.statistics().degraded == 0
         node.members["b"] = await start_member("b", node, model)
         await fleet.listed()
         await fleet.settled()
         assert fleet.device_known()["b"] == set()
-        await whole(fleet.open("b", prompt))
+        assert set(node.members["b"].worker._blocks.snapshot(Tier.HOST)) == fleet.host_truth()["node 0"]
+        await whole(fleet.open("b", prompt_of(80, first=1)))
         await fleet.settled()
         assert fleet.device_known()["b"]
-        assert len(node.members["b"].worker._blocks.snapshot(Tier.HOST)) > 0
 
 
 async def test_a_worker_killed_under_load_leaves_the_index_at_once(model: Path) -> None:

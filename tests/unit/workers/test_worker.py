@@ -124,10 +124,11 @@ async def test_gateways_hear_of_the_blocks_of_the_device_and_of_the_store() -> N
     async with running_worker(kv=listener) as running:
         await until(lambda: len(listener.events) == 2)
         assert listener.events == [KvEvents(0, "device", True, [], []), KvEvents(1, "host", True, [], [])]
-        running.store.changes.put_nowait(Watched(0, False, [b"h"], []))
+        running.store.changes.put_nowait(Watched(0, False, [b"h"], [None], []))
         running.engine.changes.put_nowait([BlocksChanged("stored", [b"h"], None, [1, 2, 3, 4])])
         await until(lambda: len(listener.events) == 4)
         assert listener.events[2:] == [KvEvents(2, "device", False, keys, []), KvEvents(3, "host", False, keys, [])]
+        await until(lambda: running.store.labels == {b"h": keys[0]})
         running.store.lose()
         await until(lambda: len(listener.events) == 5)
         assert listener.events[4] == KvEvents(4, "host", False, [], keys)
@@ -154,7 +155,7 @@ async def test_a_store_that_cannot_be_followed_is_left_for_a_new_connection() ->
 
         assert link is not None
         link._connect = connect
-        running.store.changes.put_nowait(Watched(0, False, [b"h"], []))
+        running.store.changes.put_nowait(Watched(0, False, [b"h"], [None], []))
         running.store.changes.put_nowait(RequestRefused("another watch began"))
         await until(lambda: link.address == "tcp://again")
         assert running.store.lost.is_set()
