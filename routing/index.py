@@ -10,7 +10,7 @@ The one implementation is `routing.index_blocks.BlockIndex`.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Tier(Enum):
@@ -20,8 +20,7 @@ class Tier(Enum):
     HOST = "host"
 
 
-@dataclass(frozen=True, slots=True)
-class Prefixes:
+class Prefixes(NamedTuple):
     """How many of a prompt's first blocks can be used, from block 0 on without a gap; absent means none.
 
     By replica id: `device`, blocks on its device; `host`, blocks on its device or in the host tier of its node, which

@@ -116,13 +116,17 @@ class BlockIndex:
         exact, hosts = self._replicas.exact, self._replicas.hosts
         device = self._by_replica(depths(known, exact))
         host, nodes = device, _NOWHERE
-        if any(run.mask & hosts for run in known):
-            reached = depths(known, exact | hosts, self._replicas.usable)
-            host, nodes = self._by_replica(reached), self._by_node(reached)
+        for mask, _ in known:
+            if mask & hosts:
+                reached = depths(known, exact | hosts, self._replicas.usable)
+                host, nodes = self._by_replica(reached), self._by_node(reached)
+                break
         return Prefixes(device, host, self._promised(device, prompt, known), nodes)
 
     def _promised(self, device: Mapping[str, int], prompt: PackedKeys, known: Sequence[Run]) -> Mapping[str, int]:
         """Where a promise ends, blocks that are on the device already go on."""
+        if not self._promises:
+            return device
         reached: list[Depth] = []
         end = known[-1].end if known else 0
         for mask, blocks in self._promises.depths(prompt):
@@ -132,8 +136,8 @@ class BlockIndex:
 
     def _by_replica(self, reached: Sequence[Depth]) -> Mapping[str, int]:
         found: dict[str, int] = {}
-        for depth in reached:
-            found.update(dict.fromkeys(self._replicas.names(depth.mask).replicas, depth.blocks))
+        for mask, blocks in reached:
+            found |= dict.fromkeys(self._replicas.names(mask).replicas, blocks)
         return found
 
     def _by_node(self, reached: Sequence[Depth]) -> Mapping[str, int]:

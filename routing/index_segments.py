@@ -100,9 +100,12 @@ class Segments:
         """The runs of a prompt from block `start` on, up to the first that lies nowhere."""
         found: list[Run] = []
         get, size = self._of.get, len(keys)
-        while start < size and (segment := get(keys[start])) is not None:
+        while start < size and (segment := get(first := keys[start])) is not None:
             theirs = self._keys[segment]
-            start += _common(keys, start, theirs, _position(theirs, keys[start]))
+            if theirs[0] == first and keys[start : start + len(theirs)] == theirs:
+                start += len(theirs)
+            else:
+                start += _common(keys, start, theirs, _position(theirs, first))
             found.append(Run(self._masks[segment], start))
         return found
 
