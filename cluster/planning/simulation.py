@@ -24,9 +24,18 @@ from routing.index import Tier
 
 
 class Simulation:
-    """Owns the sites and the open attempts. Gateways take turns, request by request."""
+    """Owns the sites and the open attempts. Gateways take turns, request by request.
 
-    def __init__(self, settings: ClusterSettings, gateways: Sequence[Gateway], trace: Trace) -> None:
+    `on_finished` is told the number of each request that made its last token.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        gateways: Sequence[Gateway],
+        trace: Trace,
+        on_finished: Callable[[int], None] | None = None,
+    ) -> None:
         self.events = Events()
         self.itl = ItlHistogram()
         self.sites: dict[str, Site] = {}
@@ -34,6 +43,7 @@ class Simulation:
         self._settings = settings
         self._gateways = gateways
         self._trace = trace
+        self._on_finished = on_finished
         self._attempts: dict[Job, Attempt] = {}
         self._handoffs: dict[Job, Handoff] = {}
         self._given: dict[str, int] = {}
@@ -43,6 +53,13 @@ class Simulation:
         """Until nothing happens any more."""
         self.events.run()
         return self.outcome()
+
+    def offer(self, request: TraceRequest) -> int:
+        """A request beside the trace comes now. Returns its number, the place of its record."""
+        number = len(self.records)
+        self.records.append(Record(self.events.now, request.prompt_tokens, request.output_tokens))
+        self._arrive(number, request)
+        return number
 
     def kill(self, replica_id: str) -> None:
         """A worker dies now. Its gateways know at once, and place what it had elsewhere."""
@@ -57,6 +74,15 @@ class Simulation:
     def at(self, time: float, action: Callable[[], None]) -> None:
         """Do something at a time of the simulation."""
         self.events.at(time, action)
+
+    def check(self) -> None:
+        """Assert what every part of it promises; with nothing open, that nothing is held."""
+        for site in self.sites.values():
+            site.worker.check()
+            assert self._attempts or not site.worker.device.held, f"{site!r} holds blocks for nobody"
+        for gateway in self._gateways:
+            gateway.mind.ledger.check()
+            assert self._attempts or not gateway.mind.ledger.statistics().open_leases, "a lease was not released"
 
     def outcome(self) -> Outcome:
         """What there is so far."""
@@ -168,6 +194,8 @@ class Simulation:
         record.last_s = self.events.now
         record.computed_tokens += attempt.decode.work_tokens
         self._gateway(attempt).finished(attempt, self.events.now)
+        if self._on_finished is not None:
+            self._on_finished(attempt.wish.number)
 
     def _leg_lost(self, attempt: Attempt, job: Job, replica_id: str) -> None:
         """Prefill lost: decode computes what did not arrive. Decode lost: all again elsewhere, tokens made kept."""

@@ -4,16 +4,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cluster.planning import minds
 from cluster.planning.gateway import Mind
 from routing.errors import NoCandidate
 from routing.fleet import Fleet, Replica, Role
-from routing.index_blocks import BlockIndex
-from routing.kv_aware import KvAware, KvAwareSettings
-from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger
-from routing.output_lengths import OutputLengths
 from routing.profile import Profile
-from routing.rates import Rates
 from routing.router import Decision, Rng, RouteRequest
 
 ITL_TARGET_S = 0.025
@@ -116,8 +112,7 @@ def _round_robin(profile: Profile) -> Mind:
 
 
 def _least_loaded(profile: Profile) -> Mind:
-    ledger = Ledger()
-    return Mind(LeastWork(LeastWorkSettings(), ledger), ledger)
+    return minds.least_work()
 
 
 def _sticky(profile: Profile) -> Mind:
@@ -125,17 +120,13 @@ def _sticky(profile: Profile) -> Mind:
     return Mind(StickyPrefix(StickySettings(), ledger), ledger)
 
 
-def kv_aware(profile: Profile) -> Mind:
-    """Ours, put together as a gateway does it."""
-    index = BlockIndex()
-    ledger, lengths = Ledger(index), OutputLengths()
-    router = KvAware(KvAwareSettings(ITL_TARGET_S), index, ledger, Rates(profile), lengths)
-    return Mind(router, ledger, index, lengths)
+def _ours(profile: Profile) -> Mind:
+    return minds.kv_aware(profile, ITL_TARGET_S)
 
 
 POLICIES = (
     Policy("round robin", "each worker in turn", _round_robin),
     Policy("least loaded", "routing.least_work: knows load, not caches", _least_loaded, may_split=True),
     Policy("sticky prefix", "as cache-aware proxies: follows what it sent where, while load is balanced", _sticky),
-    Policy("ours", "routing.kv_aware with index, ledger and learnt output lengths", kv_aware, may_split=True),
+    Policy("ours", "routing.kv_aware with index, ledger and learnt output lengths", _ours, may_split=True),
 )
