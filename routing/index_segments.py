@@ -190,7 +190,8 @@ class Segments:
             if position and start + 1 < len(keys) and theirs[position - 1] == keys[start + 1]:
                 length = _common(packed, start, theirs[position::-1], 0)
                 position -= length - 1
-            self._release(bit, self._split(segment, position, position + length))
+            segment = self._split(segment, position, position + length)
+            self._release(bit, segment, keys[start : start + length])
             start += length
         self._tidy()
 
@@ -206,7 +207,7 @@ class Segments:
         place = self._places.get(bit)
         if place is not None:
             for segment in list(place.segments):
-                self._release(bit, segment)
+                self._release(bit, segment, self._keys[segment])
             self._tidy()
 
     def _new(self, keys: PackedKeys, mask: int) -> int:
@@ -229,11 +230,12 @@ class Segments:
         place.segments.add(segment)
         self._count(place, 1, len(self._keys[segment]))
 
-    def _release(self, bit: int, segment: int) -> None:
-        place, keys = self._places[bit], self._keys[segment]
+    def _release(self, bit: int, segment: int, keys: Iterable[int]) -> None:
+        """A segment, which has these keys, is not in that place any more."""
+        place = self._places[bit]
         self._masks[segment] ^= bit
         place.segments.remove(segment)
-        self._count(place, -1, -len(keys))
+        self._count(place, -1, -len(self._keys[segment]))
         if not place.segments:
             del self._places[bit]
         if not self._masks[segment]:
