@@ -21,6 +21,9 @@ from routing.prefix import Depth, Run, depths
 DEFAULT_BUDGET_BYTES: Final = 512 * 2**20
 """Room for 2.6 million blocks in one place each."""
 
+MANY_RUNS: Final = 4
+"""A prompt read in more runs than this is put in order, which takes some microseconds, once."""
+
 _NOWHERE: Final[Mapping[str, int]] = {}
 
 
@@ -113,6 +116,8 @@ class BlockIndex:
         self._promises.expire(now)
         prompt = pack(keys)
         known = self._segments.runs(prompt)
+        if len(known) > MANY_RUNS:
+            self._segments.join(prompt, known)
         exact, hosts = self._replicas.exact, self._replicas.hosts
         device = self._by_replica(depths(known, exact))
         host, nodes = device, _NOWHERE

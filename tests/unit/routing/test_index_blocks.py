@@ -89,6 +89,23 @@ def test_times_of_promises_that_were_taken_back_do_not_pile_up() -> None:
     index.check()
 
 
+def test_blocks_that_came_one_by_one_are_put_in_order_when_they_are_asked_for() -> None:
+    index = fleet("n1", "n2")
+    prompts = [PromptKeys([number] * 600).at(1) for number in range(3)]
+    for block in range(600):
+        for keys in prompts:
+            index.apply("n1", Tier.DEVICE, keys[block : block + 1], [])
+            index.apply("n2", Tier.DEVICE, keys[block : block + 1] if block % 300 else [], [])
+    scattered = index.statistics()
+    for keys in (*prompts, *prompts):
+        assert index.longest_prefix(keys, 0.0).device == {"n1": 600}
+        index.check()
+    assert index.statistics().bytes < 0.6 * scattered.bytes
+    index.apply("n1", Tier.DEVICE, [], prompts[0][10:20])
+    assert index.longest_prefix(prompts[0], 0.0).device == {"n1": 10}
+    index.check()
+
+
 def in_prompts(index: BlockIndex, replicas: list[str], rng: random.Random) -> None:
     """Prompts of 100 blocks, every other one on two devices."""
     for number in range(300):
