@@ -20,6 +20,7 @@ from cluster.gateway.discovery import Discovery
 from cluster.gateway.joining import pool_settings
 from cluster.gateway.kv_index_feed import KvIndexFeed
 from cluster.gateway.metrics import GatewayMetrics
+from cluster.gateway.routing_metrics import RoutingCollector
 from cluster.gateway.settings import GatewaySettings
 from cluster.gateway.tracing import Tracing, exporting_to
 from cluster.logs import join_serve_logs, log_kept
@@ -58,6 +59,7 @@ class Gateway:
         feed = KvIndexFeed(routing.index, routing.gone)
         self._pool = WorkerPool(await asyncio.to_thread(pool_settings, config, path), feed)
         metrics = GatewayMetrics(self._pool.loads)
+        metrics.collect_from(RoutingCollector(routing))
         self._tracing = _tracing(config.gateway.otlp_traces_endpoint)
         coordinator = self._coordinator(routing, self._pool, metrics)
         settings = GatewaySettings(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.registry import Collector
 
 from cluster.coordinator.observer import Ended
 from cluster.coordinator.workers import GenerationRequest
@@ -59,6 +60,10 @@ class GatewayMetrics:
     def watch(self, worker_loads: Callable[[], Mapping[str, Load]]) -> None:
         """Show the workers' last reports, by replica, at each scrape. Called at most once."""
         self._registry.register(WorkerCollector(worker_loads))
+
+    def collect_from(self, collector: Collector) -> None:
+        """Show what `collector` has at each scrape."""
+        self._registry.register(collector)
 
     def render(self) -> bytes:
         """All metrics in Prometheus' text format 0.0.4."""

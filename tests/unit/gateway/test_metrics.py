@@ -1,16 +1,18 @@
 """The gateway's metrics, read back with Prometheus' own parser."""
 
-import time
-
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.coordinator.observer import Ended, Timings
 from cluster.coordinator.placement import Placement
+from cluster.coordinator.routing_choice import choose_routing
 from cluster.dataplane.frames import LegReport, Load
 from cluster.gateway.metrics import GatewayMetrics
+from cluster.gateway.routing_metrics import RoutingCollector
+from routing.index import Tier
 from routing.router import Decision, Predicted
 from tests.simulation.world import request
+from tests.support.serving import config_of
 
 STORE = {"store_slots": 9.0, "store_slots_free": 7.0, "store_pins": 2.0, "odd name": 1.0}
 IDLE = Load(0, 0, 0, 0, 0.0, healthy=True, draining=False)
@@ -146,15 +148,16 @@ def test_two_gateways_in_one_process_count_apart() -> None:
     assert ("baton_requests_total", "overloaded") not in scraped(second)
 
 
-def test_a_token_costs_microseconds() -> None:
-    metrics = GatewayMetrics()
-    rounds = 20_000
-    best_s = min(_time(metrics, rounds) for _ in range(3))
-    assert best_s / rounds < 50e-6
-
-
-def _time(metrics: GatewayMetrics, rounds: int) -> float:
-    began = time.perf_counter()
-    for _ in range(rounds):
-        metrics.tokens(1, 0.02)
-    return time.perf_counter() - began
+def test_what_the_router_knows_is_shown_at_each_scrape() -> None:
+    metrics, routing = GatewayMetrics(), choose_routing(config_of("simulated.yaml"))
+    metrics.collect_from(RoutingCollector(routing))
+    routing.index.place("d0", "node")
+    routing.index.snapshot("d0", Tier.DEVICE, [1, 2, 3])
+    routing.error.observe(0.9, 1.0)
+    samples = scraped(metrics)
+    assert samples["baton_index_keys",] == 3
+    assert samples["baton_index_replicas", "exact"] == 1
+    assert samples["baton_ledger_leases",] == 0
+    assert samples["baton_ttft_prediction_error_median_ratio",] == pytest.approx(0.1)
+    routing.gone("d0")
+    assert scraped(metrics)["baton_index_keys",] == 0
