@@ -53,17 +53,18 @@ class NetChanges(Generic[K]):
         self._waiting: dict[K, bool] = {}
         self._bound = self._max_waiting_keys
 
-    def note(self, key: K, present: bool) -> None:
-        """The key appeared or went; over time it alternates between the two."""
+    def note(self, key: K, present: bool) -> bool:
+        """The key appeared or went; over time it alternates between the two. True when this undoes what waited."""
         if self._needs_snapshot:
-            return
+            return False
         waiting = self._waiting
         if waiting.get(key, present) != present:
             del waiting[key]
-            return
+            return True
         waiting[key] = present
         if len(waiting) > self._bound:
             self.start_over()
+        return False
 
     def take(self) -> NetChange[K] | None:
         """The next part, of at most `max_taken_keys` keys; None when the reader knows everything."""

@@ -242,8 +242,9 @@ class HandoffEnded(msgspec.Struct, frozen=True, tag="handoff_ended"):
 class Watched(msgspec.Struct, frozen=True, tag="watched"):
     """Blocks that can be read since the last reply, and blocks that cannot any more; no key is in both.
 
-    `labels` are the names the committed blocks have by now, in the same order. With `snapshot` all that was known
-    before is void. A long snapshot goes on in replies that come at once.
+    `labels` are the names the committed blocks have by now, in the same order; a block that went and came back in the
+    meantime is committed once more, for its name went with it. With `snapshot` all that was known before is void. A
+    long snapshot goes on in replies that come at once.
     """
 
     id: int

@@ -20,6 +20,7 @@ class KeyWatch:
     def __init__(self, books: StoreBooks) -> None:
         self._books = books
         self._changes: NetChanges[BlockKey] = NetChanges(books.readable)
+        self._returned: dict[BlockKey, None] = {}
         self._something = asyncio.Event()
         self._answered_at = float("-inf")
         books.follow(self._note)
@@ -27,10 +28,11 @@ class KeyWatch:
     def start_over(self) -> None:
         """The watcher knows nothing: the next answer is a snapshot."""
         self._changes.start_over()
+        self._returned.clear()
         self._something.set()
 
     async def next(self, wait_s: float) -> NetChange[BlockKey]:
-        """What has changed, at most `wait_s` seconds from now; empty when nothing has."""
+        """What has changed, at most `wait_s` seconds from now; empty when nothing has. What appeared may be known."""
         clock = asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(wait_s):
@@ -39,6 +41,8 @@ class KeyWatch:
         except TimeoutError:
             pass
         change = self._changes.take() or NetChange(False, [], [])
+        change.appeared.extend(self._returned)
+        self._returned.clear()
         if not self._changes.waiting:
             self._something.clear()
             self._answered_at = clock()
@@ -49,5 +53,10 @@ class KeyWatch:
         self._books.unfollow(self._note)
 
     def _note(self, key: BlockKey, readable: bool) -> None:
-        self._changes.note(key, readable)
+        """A block that went and came back is told again: its name went with it."""
+        undone = self._changes.note(key, readable)
+        if readable and undone:
+            self._returned[key] = None
+        elif not readable:
+            self._returned.pop(key, None)
         self._something.set()

@@ -136,18 +136,18 @@ class KvBlocks:
         return self._take()
 
     def _enter_store(self, block_hash: bytes, label: int | None) -> None:
+        key = self._keys.get(block_hash)
+        if key is not None and label is None:
+            self._labels[block_hash] = key
         if block_hash in self._in_store:
             return
         self._in_store.add(block_hash)
-        key = self._keys.get(block_hash)
         if key is not None:
             self._idle.pop(block_hash, None)
         elif label is not None:
             key = self._keys[block_hash] = label
         if key is not None:
             self._host.add(key)
-            if label is None:
-                self._labels[block_hash] = key
 
     def _leave_store(self, block_hash: bytes) -> None:
         if block_hash not in self._in_store:

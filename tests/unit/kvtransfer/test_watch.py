@@ -157,3 +157,19 @@ async def test_names_without_blocks_are_refused(connect: Connect) -> None:
     client = await connect()
     with pytest.raises(RequestRefused, match="1 keys with 0 labels"):
         await client._ask(Label(99, [KEYS[0]], []), Done)
+
+
+async def test_a_block_that_went_and_came_back_is_told_again_without_its_name(
+    server: StoreServer, connect: Connect
+) -> None:
+    writer, watcher = await connect(), await connect()
+    await commit(writer, KEYS[0])
+    async with aclosing(watcher.watch()) as watch:
+        assert (await anext(watch)).committed == KEYS[:1]
+        await writer.label({KEYS[0]: 1})
+        owner = server.store.open_owner()
+        server.store.distrust(KEYS[:1])
+        server.store.reserve(owner, KEYS[:1])
+        server.store.commit(owner, KEYS[:1], [0])
+        again = await anext(watch)
+        assert (again.committed, again.labels, again.gone) == (KEYS[:1], [None], [])

@@ -129,6 +129,13 @@ def test_a_lost_store_holds_nothing_and_its_successor_is_understood() -> None:
     assert blocks.follow(True, {b"a": None}, []) == ON_HOST
 
 
+def test_a_block_that_came_back_to_the_store_without_its_label_gets_it_again() -> None:
+    blocks = KvBlocks(BLOCK)
+    blocks.apply([stored("a")])
+    blocks.follow(True, {b"a": None}, [])
+    assert blocks.follow(False, {b"a": None}, []) == KvChanges(NOTHING, NOTHING, {b"a": KEY_OF_A[0]})
+
+
 def test_a_label_tells_the_key_of_a_block_that_was_never_on_this_device() -> None:
     blocks = KvBlocks(BLOCK)
     assert blocks.follow(True, {b"a": KEY_OF_A[0]}, []) == KvChanges(NOTHING, KvChange(KEY_OF_A))
