@@ -14,19 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import iter_unpack
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 import xxhash
 
-PackedKeys: TypeAlias = "array[int]"
-"""Keys as an array of type code Q: as good as a list, and compared at the speed of memory."""
+from routing.packed_keys import PackedKeys, pack
 
 NO_EXTRAS: Final[Mapping[int, bytes]] = MappingProxyType({})
-
-
-def pack(keys: Iterable[int]) -> PackedKeys:
-    """The same object if it is packed already. Raises OverflowError for what is not 64 bits."""
-    return keys if isinstance(keys, array) and keys.typecode == "Q" else array("Q", keys)
 
 
 def root(salt: str | None, lora: str | None) -> int:

@@ -1,6 +1,6 @@
 """The index: one map from block key to a mask of places, the promises beside it, and a budget for both.
 
-Bytes are accounted by `routing.index_segments` and `routing.index_promises`, as upper bounds. Policy: what does not fit
+Bytes are accounted by `routing.index_table` and `routing.index_promises`, as upper bounds. Policy: what does not fit
 is not taken in. Such a block earns no credit, is counted in `refused`, and is not asked for again; a snapshot or event
 that tells it once more finds room as soon as other blocks have gone. The index then knows less than there is, never
 more.
@@ -11,11 +11,11 @@ Invariant (`check`): the parts' own; bits are those of known replicas, and of a 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from routing.block_keys import PackedKeys, pack
 from routing.index import IndexStatistics, Prefixes, Tier
 from routing.index_promises import Promises
 from routing.index_replicas import Replica, Replicas
 from routing.index_segments import Segments
+from routing.packed_keys import PackedKeys, pack
 from routing.prefix import Depth, Run, depths
 
 DEFAULT_BUDGET_BYTES: Final = 512 * 2**20

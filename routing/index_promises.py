@@ -10,12 +10,10 @@ through it; there is no other branch. What is promised behind a branch is promis
 
 import heapq
 from dataclasses import dataclass
-from itertools import compress, count
-from operator import ne
 from typing import Final
 
-from routing.block_keys import PackedKeys
-from routing.index_segments import mask_bytes
+from routing.index_table import mask_bytes
+from routing.packed_keys import PackedKeys, common
 from routing.prefix import Depth
 
 PROMISE_BYTES: Final = 768
@@ -92,9 +90,9 @@ class Promises:
             if mask not in (0, branch.mask):
                 found.append(Depth(mask, start))
             mask = branch.mask
-            common = _common(keys, start, branch.keys)
-            start += common
-            if common < len(branch.keys):
+            shared = common(keys, start, branch.keys, 0)
+            start += shared
+            if shared < len(branch.keys):
                 break
         if start:
             found.append(Depth(mask, start))
@@ -118,8 +116,8 @@ class Promises:
             branch = self._branches.get(keys[start])
             if branch is None:
                 branch = self._branches[keys[start]] = _Branch(keys[start:], {})
-            elif (common := _common(keys, start, branch.keys)) < len(branch.keys):
-                self._part(branch, common)
+            elif (shared := common(keys, start, branch.keys, 0)) < len(branch.keys):
+                self._part(branch, shared)
             self._count(branch, bit, 1)
             start += len(branch.keys)
         return number
@@ -194,10 +192,3 @@ class Promises:
         assert self._keys == sum(len(promise.keys) for promise in self._open.values())
         assert self._open.keys() <= {number for _, number in self._ends}, "a promise would never end"
         assert len(self._ends) <= 2 * len(self._open) + _IDLE_ENDS + 1
-
-
-def _common(keys: PackedKeys, start: int, others: PackedKeys) -> int:
-    """How many keys from `start` on are those of `others`."""
-    length = min(len(keys) - start, len(others))
-    mine, theirs = keys[start : start + length], others[:length]
-    return length if mine == theirs else next(compress(count(), map(ne, mine, theirs)))
