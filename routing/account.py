@@ -6,6 +6,7 @@ counts nothing then, and those behind it count in full.
 """
 
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,19 @@ class Account:
         self.context_tokens += context_tokens
         self.blocks += blocks
 
+    def columns(self) -> tuple[float, ...]:
+        """Its numbers in the order of `routing.books.Column`, up to the front of the queue."""
+        since = inf if self.front_since is None else self.front_since
+        return (
+            self.requests,
+            self.context_tokens,
+            self.blocks,
+            self.prefill_tokens,
+            self.prefill_s,
+            self.front_s,
+            since,
+        )
+
     def check(self, expected: "Account", name: str) -> None:
         """Assert that this is the sum of the parts that make up `expected`."""
         assert self.queue == expected.queue, f"{name}: queue {self.queue}, open leases {expected.queue}"
@@ -127,20 +141,6 @@ class Account:
             self.blocks,
         )
 
-
-class Given:
-    """What a replica was ever given, all requests and prefill seconds; `turn` is when it was last: larger is later."""
-
-    __slots__ = ("prefill_s", "requests", "turn")
-
-    def __init__(self) -> None:
-        self.turn = -1
-        self.requests = 0
-        self.prefill_s = 0.0
-
-
-NEVER = Given()
-"""Of a replica that was given nothing, or was forgotten. Never written to."""
 
 IDLE = Account()
 """What a replica without leases owes. Never written to."""

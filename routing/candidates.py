@@ -5,46 +5,42 @@ looked at that can be cheapest: a pair costs what its halves cost, and the trans
 few of each half, and partners on the same node, are enough, and a decision is linear in the size of the fleet.
 """
 
-from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from math import inf
+from typing import NamedTuple
 
-from routing.account import NEVER, Given
-from routing.costs import Lacking
+import numpy as np
+from numpy.typing import NDArray
+
+from routing.books import Floats, Rows
+from routing.halves import Halves, Seats, Sources
+from routing.pool import Pool
 from routing.router import Rng, RouteRequest
-from routing.seats import Board, Seat, Source
-from routing.standing import Standing
-from routing.standings import Standings
 from routing.ties import TOLERANCE, cheapest
+from routing.view import View
 
 _SHORTLIST = 3
 _SAME_VIOLATION = 0.01
+_ALONE = -1
 
-H = TypeVar("H", Source, Seat)
-
-_cost = attrgetter("cost_s")
-_alone_cost = attrgetter("alone_s")
-_done = attrgetter("done_s")
-_violation = attrgetter("violation")
+Mask = NDArray[np.bool_]
 
 
 class Option(NamedTuple):
-    """A placement. `source` is None when the decode replica computes the prompt itself.
+    """A placement: places in the pools, `source` None when the decode replica computes the prompt itself.
 
-    Until the first token: `queue_s` before the prompt is computed, `compute_s`, `wait_s` for the decode replica's own
-    queue and step, `load_s` of blocks from a store, after the last chunk also from another node, and `first_step_s`
-    after a hand-off.
+    Until the first token: `queue_s` before the prompt is computed and for the decode replica's own queue and step,
+    `compute_s`, `load_s` of blocks from stores, and `first_step_s` after a hand-off.
     """
 
     cost_s: float
-    source: Standing | None
-    seat: Seat
-    lacking: Lacking
+    source: int | None
+    seat: int
     queue_s: float
     compute_s: float
     load_s: float
     first_step_s: float
+    turn: float
 
     @property
     def ttft_s(self) -> float:
@@ -53,124 +49,139 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found: the options, the best first; none when no decode replica is fit."""
+
+    sources: Sources
+    seats: Seats
+    options: list[Option]
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
-    """One look at the fleet for one request. With `whole` every lone decode replica is an option, for people."""
+    """One look at the fleet for one request. Of lone decode replicas the `alone` best are looked at."""
 
     request: RouteRequest
-    standings: Standings
-    board: Board
-    given: Mapping[str, Given]
+    view: View
+    halves: Halves
     rng: Rng | None
-    whole: bool = False
+    alone: int = _SHORTLIST
 
-    def options(self) -> list[Option]:
-        """The best first; empty when no decode replica is fit. Constraints are violated as little as can be."""
-        by_print: dict[str, list[Source]] = {}
-        for source in self._sources():
-            by_print.setdefault(source.standing.fingerprint, []).append(source)
-        seats = self._seats(by_print)
-        if not seats:
-            return []
-        options = self._alone(seats)
-        for fingerprint, sources in by_print.items():
-            partners = [seat for seat in seats if seat.standing.fingerprint == fingerprint and seat.terms.whole]
-            if partners:
-                options += self._pairs(sources, partners)
-        best = min(options, key=_cost)
-        return cheapest(options, _cost, TOLERANCE * best.ttft_s, self._turn, self.rng)
+    def found(self) -> Found:
+        """Constraints are violated as little as can be."""
+        request, prefills, decodes = self.request, self.view.prefills, self.view.decodes
+        if request.may_disaggregate and len(prefills):
+            fit_sources = _fit(prefills, request, request.prompt_tokens + 1)
+        else:
+            fit_sources = np.zeros(len(prefills), dtype=np.bool_)
+        prints: set[int] = set(prefills.fingerprints[fit_sources].tolist())
+        wanted = _any_of(decodes.fingerprints, prints)
+        wanted &= decodes.block_size < request.prompt_tokens
+        sources, seats = self.halves.sources(), self.halves.seats(wanted)
+        fit_seats = _least_violating(seats, _fit(decodes, request, request.prompt_tokens + request.max_tokens))
+        if not fit_seats.any():
+            return Found(sources, seats, [])
+        options = self._alone(seats, fit_seats)
+        for code in sorted(prints):
+            theirs = fit_seats & wanted & (decodes.fingerprints == code)
+            if theirs.any():
+                mine = fit_sources & (prefills.fingerprints == code)
+                options += self._pairs(sources, seats, mine, theirs)
+        return Found(sources, seats, self._ordered(options))
 
-    def _sources(self) -> list[Source]:
-        request = self.request
-        if not request.may_disaggregate:
-            return []
-        needed, exclude = request.prompt_tokens + 1, request.exclude
-        return self.board.sources(
-            [s for s in self.standings.prefills if s.max_model_len >= needed and s.replica_id not in exclude]
-        )
-
-    def _seats(self, partners: Container[str]) -> list[Seat]:
-        """Those that violate their constraints least."""
-        request = self.request
-        needed, exclude = request.prompt_tokens + request.max_tokens, request.exclude
-        seats = self.board.seats(
-            [s for s in self.standings.decodes if s.max_model_len >= needed and s.replica_id not in exclude], partners
-        )
-        most = min(map(_violation, seats), default=0.0) + _SAME_VIOLATION
-        return [seat for seat in seats if seat.violation <= most]
-
-    def _alone(self, seats: list[Seat]) -> list[Option]:
+    def _alone(self, seats: Seats, fit: Mask) -> list[Option]:
         """Decode replicas that compute the prompt themselves."""
-        if not self.whole:
-            best = min(seats, key=_alone_cost)
-            tolerance_s = TOLERANCE * (best.queue_s + best.wait_s + best.compute_s + best.lacking.load_s)
-            seats = cheapest(seats, _alone_cost, tolerance_s, self._turn_of, self.rng, _SHORTLIST)
-        return [
-            Option(s.alone_s, None, s, s.lacking, s.queue_s + s.wait_s, s.compute_s, s.lacking.load_s, 0.0)
-            for s in seats
-        ]
+        cost_s = np.where(fit, seats.alone_s, inf)
+        best = _lone(seats, int(cost_s.argmin()))
+        at = cheapest(cost_s, TOLERANCE * best.ttft_s, seats.turn, self.rng, self.alone)
+        return [_lone(seats, place) for place in at]
 
-    def _pairs(self, sources: list[Source], seats: list[Seat]) -> Iterator[Option]:
-        """The shortlists against each other, and each of them with the best partners on its own node."""
-        tolerance_s = TOLERANCE * min(map(_done, sources))
-        best_sources = cheapest(sources, _cost, tolerance_s, self._turn_of, self.rng, _SHORTLIST)
-        best_seats = cheapest(seats, _cost, tolerance_s, self._turn_of, self.rng, _SHORTLIST)
-        near_seats = _best_on(best_sources, seats)
-        near_sources = _best_on(best_seats, sources)
-        for source in best_sources:
+    def _pairs(self, sources: Sources, seats: Seats, fit_sources: Mask, fit_seats: Mask) -> list[Option]:
+        """The best of each half, and where they are apart also partners on one node."""
+        source_s, seat_s = np.where(fit_sources, sources.cost_s, inf), np.where(fit_seats, seats.cost_s, inf)
+        tolerance_s = TOLERANCE * float(sources.done_s[source_s.argmin()])
+        best_sources = cheapest(source_s, tolerance_s, sources.turn, self.rng, _SHORTLIST)
+        best_seats = cheapest(seat_s, tolerance_s, seats.turn, self.rng, _SHORTLIST)
+        pairs = {(source, seat): None for source in best_sources for seat in best_seats}
+        if sources.pool.nodes[best_sources[0]] != seats.pool.nodes[best_seats[0]]:
+            for source in best_sources:
+                if (near := _cheapest_on(int(sources.pool.nodes[source]), seats.pool, seat_s)) is not None:
+                    pairs[source, near] = None
             for seat in best_seats:
-                yield self._pair(source, seat)
-            near = near_seats.get(source.standing.node_id)
-            if near is not None and all(near is not seat for seat in best_seats):
-                yield self._pair(source, near)
-        for seat in best_seats:
-            other = near_sources.get(seat.standing.node_id)
-            if other is not None and all(other is not source for source in best_sources):
-                yield self._pair(other, seat)
+                if (near := _cheapest_on(int(seats.pool.nodes[seat]), sources.pool, source_s)) is not None:
+                    pairs[near, seat] = None
+        return [self._pair(sources, source, seats, seat) for source, seat in pairs]
 
-    def _pair(self, source: Source, seat: Seat) -> Option:
+    def _pair(self, sources: Sources, source: int, seats: Seats, seat: int) -> Option:
         """Both halves and what lies between them: a pull that overlaps with prefill, but for its last chunk."""
+        compute_s, done_s = float(sources.compute_s[source]), float(sources.done_s[source])
         transfer_s = 0.0
-        if source.standing.node_id != seat.standing.node_id:
-            transfer_s = self._transfer_s(source, seat)
-        wait_s = max(0.0, seat.queue_s - source.done_s - transfer_s)
+        if sources.pool.nodes[source] != seats.pool.nodes[seat]:
+            known = max(int(seats.device[seat]), self.halves.on_node(seats.pool, seat))
+            far = (int(seats.whole[seat]) - known) * int(seats.pool.block_size[seat])
+            if far > 0:
+                token_s = self.view.remote_token_s
+                last_s = min(far, sources.pool.chunk_tokens) * token_s
+                transfer_s = self.view.remote_latency_s + max(last_s, far * token_s - compute_s)
+        wait_s = max(0.0, float(seats.queue_s[seat]) - done_s - transfer_s)
         return Option(
-            source.cost_s + seat.cost_s + wait_s + transfer_s,
-            source.standing,
+            float(sources.cost_s[source]) + float(seats.cost_s[seat]) + wait_s + transfer_s,
+            source,
             seat,
-            source.lacking,
-            source.queue_s + wait_s,
-            source.compute_s,
-            source.lacking.load_s + transfer_s + seat.handover.load_s,
-            seat.first_step_s,
+            float(sources.queue_s[source]) + wait_s,
+            compute_s,
+            float(sources.lacking.load_s[source]) + transfer_s + float(seats.load_s[seat]),
+            float(seats.first_step_s[seat]),
+            max(float(sources.turn[source]), float(seats.turn[seat])),
         )
 
-    def _transfer_s(self, source: Source, seat: Seat) -> float:
-        """What the decode replica and its node lack is pulled as it is computed."""
-        kind = seat.standing.kind
-        far = (seat.terms.whole - max(seat.device, self.board.on_node(seat.standing))) * kind.block_size
-        if far <= 0:
-            return 0.0
-        remote = self.standings.remote
-        last_s = min(far, source.standing.kind.chunk_tokens) * remote.token_s
-        return remote.latency_s + max(last_s, far * remote.token_s - source.compute_s)
-
-    def _turn_of(self, half: Source | Seat) -> int:
-        return self.given.get(half.standing.replica_id, NEVER).turn
-
-    def _turn(self, option: Option) -> int:
-        """A pair's turn is that of the half that was given work last."""
-        turn = self._turn_of(option.seat)
-        if option.source is None:
-            return turn
-        return max(turn, self.given.get(option.source.replica_id, NEVER).turn)
+    def _ordered(self, options: list[Option]) -> list[Option]:
+        """The cheapest first. A pair's turn is that of the half that was given work last."""
+        costs, turns = np.array([(option.cost_s, option.turn) for option in options]).T
+        tolerance_s = TOLERANCE * options[int(costs.argmin())].ttft_s
+        return [options[place] for place in cheapest(costs, tolerance_s, turns, self.rng, len(options))]
 
 
-def _best_on(near: list[Source] | list[Seat], halves: list[H]) -> dict[str, H]:
-    """The cheapest of `halves` on each node where one of `near` is."""
-    nodes = {half.standing.node_id for half in near}
-    best: dict[str, H] = {}
-    for half in halves:
-        node_id = half.standing.node_id
-        if node_id in nodes and (node_id not in best or half.cost_s < best[node_id].cost_s):
-            best[node_id] = half
-    return best
+def _lone(seats: Seats, seat: int) -> Option:
+    return Option(
+        float(seats.alone_s[seat]),
+        None,
+        seat,
+        float(seats.queue_s[seat] + seats.wait_s[seat]),
+        float(seats.compute_s[seat]),
+        float(seats.lacking.load_s[seat]),
+        0.0,
+        float(seats.turn[seat]),
+    )
+
+
+def _fit(pool: Pool, request: RouteRequest, needed_tokens: int) -> Mask:
+    """Which replicas have not failed this request yet and have room for it: see `routing.fit`."""
+    fit: Mask = pool.max_model_len >= needed_tokens
+    for replica_id in request.exclude:
+        place = pool.place.get(replica_id)
+        if place is not None:
+            fit[place] = False
+    return fit
+
+
+def _least_violating(seats: Seats, fit: Mask) -> Mask:
+    violation = seats.decoding.violation
+    if not violation.any() or not fit.any():
+        return fit
+    allowed: Mask = fit & (violation <= violation[fit].min() + _SAME_VIOLATION)
+    return allowed
+
+
+def _any_of(codes: Rows, wanted: set[int]) -> Mask:
+    found: Mask = np.zeros(len(codes), dtype=np.bool_)
+    for code in wanted:
+        found |= codes == code
+    return found
+
+
+def _cheapest_on(node: int, pool: Pool, cost_s: Floats) -> int | None:
+    """The cheapest replica of a node, None when there is none of finite cost."""
+    priced = np.where(pool.nodes == node, cost_s, inf)
+    place = int(priced.argmin())
+    return place if priced[place] < inf else None

@@ -1,4 +1,4 @@
-"""What a request costs on replicas of one kind, in seconds. Pure arithmetic.
+"""What a request would cost on every replica of a pool, in seconds: arithmetic on columns.
 
 The cost of a placement is the request's own time, and what it takes from others:
 
@@ -8,16 +8,21 @@ The cost of a placement is the request's own time, and what it takes from others
   + seconds of prefill × CAPACITY             the replica computes for nobody else meanwhile
   + seconds of prefill × requests that decode there, when the decode replica computes the prompt
 
-`docs/decisions/routing-cost.md` says why each term is there. What is the same for many replicas is computed once for
-each request: that makes a decision cheap in a large fleet, where most replicas have nothing of the prompt.
+`docs/decisions/routing-cost.md` says why each term is there. All functions return columns, one entry for each replica.
 """
 
 from typing import NamedTuple
 
-from routing.standing import Kind
+import numpy as np
+from numpy.typing import NDArray
+
+from routing.books import Column, Floats
+from routing.pool import Pool
 
 CAPACITY = 1.0
 """What a second of prefill is worth to requests that are still to come, in seconds."""
+
+Counts = NDArray[np.intp]
 
 
 class Job(NamedTuple):
@@ -34,76 +39,95 @@ class Job(NamedTuple):
         return self.prompt + self.output // 2
 
 
+class Cached(NamedTuple):
+    """Blocks of the prompt, without that of its last token, which is never credited.
+
+    `device` are there; `ready` will be when the queue in front is done; `host` with the node's store as well.
+    """
+
+    device: Counts
+    ready: Counts
+    host: Counts
+
+
 class Lacking(NamedTuple):
-    """What a replica has to do for a prompt. `work_s` computes `tokens` in `chunks` steps, after `load_s`.
+    """What a replica has to do for a prompt: `work_s` computes `tokens` in `chunks` steps, after `load_s`.
 
     `capacity_s` is the engine's time for it, whoever shares its steps.
     """
 
-    tokens: int
-    chunks: int
-    work_s: float
-    load_s: float
-    capacity_s: float
+    tokens: Counts
+    chunks: Counts
+    work_s: Floats
+    load_s: Floats
+    capacity_s: Floats
+
+    def part(self, which: slice) -> "Lacking":
+        """Of some of the replicas."""
+        tokens, chunks, work_s, load_s, capacity_s = self
+        return Lacking(tokens[which], chunks[which], work_s[which], load_s[which], capacity_s[which])
 
 
-class Handover(NamedTuple):
-    """What a decode replica has to do for a prompt that was computed elsewhere: load blocks, compute the rest."""
+class Decoding(NamedTuple):
+    """The request in the batch. `batch` and `step_s` are without it; `cost_s` covers its tokens and others' steps.
 
-    load_s: float
-    work_s: float
-
-
-class Terms:
-    """A request on replicas of one `kind`. Blocks are counted without that of the last token: it is never credited.
-
-    `whole` blocks can be handed over. `request_s` is what the request adds to a decode step.
+    `blocks` will newly be held; `violation` is by what fraction the time of a step or the blocks would exceed their
+    bounds.
     """
 
-    __slots__ = ("_handovers", "_job", "_lacking", "blocks", "kind", "request_s", "whole")
+    batch: Floats
+    step_s: Floats
+    itl_s: Floats
+    cost_s: Floats
+    blocks: Counts
+    violation: Floats
 
-    def __init__(self, kind: Kind, job: Job) -> None:
-        self.kind = kind
-        self.whole = (job.prompt - 1) // kind.block_size
-        self.request_s = job.outputs * (kind.step_request_s + kind.step_context_s * job.context)
-        size = kind.block_size
-        self.blocks = -(-job.prompt // size) + job.outputs * -(-job.output // size)
-        self._job = job
-        self._lacking: dict[tuple[int, int], Lacking] = {}
-        self._handovers: dict[int, Handover] = {}
 
-    def lacking(self, ready: int, host: int) -> Lacking:
-        """With `ready` blocks on the device by the time it begins, and `host` with those of the node's store."""
-        found = self._lacking.get((ready, host))
-        if found is None:
-            found = self._lacking[ready, host] = self._least(ready, host)
-        return found
+def lacking(pool: Pool, prompt: int, cached: Cached) -> Lacking:
+    """The store's blocks are loaded where that is faster than computing them."""
+    size, ready = pool.block_size, cached.ready
+    start = ready * size
+    load_s = np.zeros(len(pool))
+    work_s = _work_s(pool, prompt, start)
+    if (cached.host > ready).any():
+        from_store = np.maximum(cached.host, ready) * size
+        maybe_s = pool.host_latency_s + (from_store - start) * pool.host_token_s
+        less_s = _work_s(pool, prompt, from_store)
+        better = (from_store > start) & (maybe_s + less_s < work_s)
+        start, load_s = np.where(better, from_store, start), np.where(better, maybe_s, load_s)
+        work_s = np.where(better, less_s, work_s)
+    tokens = prompt - start
+    capacity_s = work_s + pool.chunk_s * (tokens / pool.chunk_tokens)
+    return Lacking(tokens, -(-tokens // pool.chunk_tokens), work_s, load_s, capacity_s)
 
-    def handover(self, device: int) -> Handover:
-        """With `device` blocks there already, when the other whole blocks are in the node's store."""
-        found = self._handovers.get(device)
-        if found is None:
-            kind, fetched = self.kind, (self.whole - device) * self.kind.block_size
-            rest = self._job.prompt - self.whole * kind.block_size
-            load_s = kind.host_latency_s + fetched * kind.host_token_s if fetched else 0.0
-            work_s = rest * (kind.token_s + kind.attention_s * self._job.prompt)
-            found = self._handovers[device] = Handover(load_s, work_s)
-        return found
 
-    def _least(self, ready: int, host: int) -> Lacking:
-        """The store's blocks are loaded where that is faster than computing them."""
-        computed = self._computing(ready, 0.0)
-        if host <= ready:
-            return computed
-        kind = self.kind
-        load_s = kind.host_latency_s + (host - ready) * kind.block_size * kind.host_token_s
-        loaded = self._computing(host, load_s)
-        return loaded if load_s + loaded.work_s < computed.work_s else computed
+def _work_s(pool: Pool, prompt: int, start: Counts) -> Floats:
+    """Computing the prompt from token `start` on."""
+    tokens = prompt - start
+    work_s: Floats = tokens * (pool.token_s + pool.attention_s * (start + 0.5 * tokens))
+    return work_s
 
-    def _computing(self, cached_blocks: int, load_s: float) -> Lacking:
-        kind = self.kind
-        cached = cached_blocks * kind.block_size
-        tokens = self._job.prompt - cached
-        work_s = tokens * (kind.token_s + kind.attention_s * (cached + 0.5 * tokens))
-        capacity_s = work_s + kind.chunk_s * tokens / kind.chunk_tokens
-        return Lacking(tokens, -(-tokens // kind.chunk_tokens), work_s, load_s, capacity_s)
+
+def backlog_s(pool: Pool, books: Floats, now: float) -> Floats:
+    """The time until a prompt's turn comes. `books` are the ledger's columns of this pool: see `Account.backlog_s`."""
+    done_s = np.minimum(np.maximum(now - books[Column.FRONT_SINCE], 0.0), books[Column.FRONT_S])
+    left_s: Floats = np.maximum(books[Column.PREFILL_S] - done_s, 0.0) + pool.others_prefill_s
+    return left_s
+
+
+def decoding(pool: Pool, books: Floats, job: Job, device: Counts) -> Decoding:
+    """Other gateways' requests are taken to be like this one. `device` blocks of the prompt are there already."""
+    others = pool.others_requests
+    batch = books[Column.REQUESTS] + others
+    read = books[Column.CONTEXT_TOKENS] + others * job.context
+    step_s = pool.step_s + pool.step_request_s * batch + pool.step_context_s * read
+    request_s = job.outputs * (pool.step_request_s + pool.step_context_s * job.context)
+    itl_s = step_s + request_s
+    cost_s = job.output * (itl_s + request_s * batch)
+    excess = batch + (job.outputs - pool.max_running)
+    if (excess > 0).any():
+        cost_s = cost_s + np.maximum(excess, 0.0) * (job.output / pool.max_running) * itl_s
+    blocks = -(-job.prompt // pool.block_size) + job.outputs * -(-job.output // pool.block_size) - device
+    held = (pool.others_blocks + books[Column.BLOCKS] + blocks) / pool.kv_blocks
+    violation = np.maximum(held - 1.0, 0.0) + np.maximum(itl_s / job.itl_target_s - 1.0, 0.0)
+    return Decoding(batch, step_s, itl_s, cost_s, blocks, violation)

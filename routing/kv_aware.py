@@ -4,21 +4,22 @@ The cost is the request's own time and what it takes from others (`routing.costs
 `routing.candidates`. Nothing is sticky by rule: what is cached makes a replica cheap, what waits there makes it dear.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
-from routing.candidates import Option, Search
+from routing.candidates import Search
 from routing.costs import Job
 from routing.errors import NoCandidate
 from routing.fit import why_none
 from routing.fleet import Fleet
+from routing.halves import Halves
 from routing.index import KvIndex, Prefixes
 from routing.ledger import Ledger
 from routing.output_lengths import OutputLengths
+from routing.placement import Placement
 from routing.rates import Rates
-from routing.router import Decision, Predicted, Rng, RouteRequest, Work
-from routing.seats import Board
-from routing.standings import Standings
+from routing.router import Decision, Predicted, Rng, RouteRequest
+from routing.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,43 +47,40 @@ class KvAware:
     ) -> None:
         self._settings = settings
         self._index = index
-        self._ledger = ledger
-        self._rates = rates
+        self._books = ledger.books
         self._lengths = lengths
-        self._standings = Standings(rates, ledger.accounts, ledger.given)
+        self._view = View(rates, ledger.books)
 
     def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
         """The cheapest placement. See `Router`."""
         job = self._job(request)
-        options = self._options(request, job, fleet, now, rng)
-        if not options:
+        found = self._search(request, job, fleet, now, rng).found()
+        if not found.options:
             raise NoCandidate(why_none(request, fleet))
-        best = options[0]
-        source = best.source.replica_id if best.source is not None else None
+        placement = Placement.of(found.options[0], found)
+        more_s = found.options[1].cost_s - placement.cost_s if len(found.options) > 1 else None
         return Decision(
-            best.seat.standing.replica_id, source, _why(best, options), _predicted(best, job), _work(best, job, request)
+            placement.decode,
+            placement.prefill,
+            placement.why(more_s),
+            placement.predicted(job.prompt),
+            placement.work(job, request.keys),
         )
 
     def explain(self, request: RouteRequest, fleet: Fleet, now: float) -> list[Candidate]:
         """Every placement worth considering, the best first; equal ones in the order in which they take turns."""
         job = self._job(request)
-        return [
-            Candidate(
-                option.seat.standing.replica_id,
-                option.source.replica_id if option.source is not None else None,
-                option.cost_s,
-                _predicted(option, job),
-            )
-            for option in self._options(request, job, fleet, now, None)
-        ]
+        search = self._search(request, job, fleet, now, None)
+        found = replace(search, alone=len(self._view.decodes)).found()
+        placements = [Placement.of(option, found) for option in found.options]
+        return [Candidate(p.decode, p.prefill, p.cost_s, p.predicted(job.prompt)) for p in placements]
 
     def _job(self, request: RouteRequest) -> Job:
         output = self._lengths.expected(request.max_tokens)
         return Job(request.prompt_tokens, output, request.outputs, self._settings.itl_target_s)
 
-    def _options(self, request: RouteRequest, job: Job, fleet: Fleet, now: float, rng: Rng | None) -> list[Option]:
-        """All of the lone decode replicas only without `rng`: then it is for people."""
-        self._standings.look(fleet, now)
+    def _search(self, request: RouteRequest, job: Job, fleet: Fleet, now: float, rng: Rng | None) -> Search:
+        self._view.look(fleet, now)
         found: dict[int, Prefixes] = {}
 
         def prefixes(block_size: int) -> Prefixes:
@@ -93,46 +91,4 @@ class KvAware:
                 found[block_size] = known
             return known
 
-        board = Board(job, self._ledger.accounts, prefixes, now)
-        return Search(request, self._standings, board, self._ledger.given, rng, whole=rng is None).options()
-
-
-def _predicted(option: Option, job: Job) -> Predicted:
-    return Predicted(
-        queue_s=option.queue_s,
-        compute_s=option.compute_s,
-        load_s=option.load_s,
-        first_step_s=option.first_step_s,
-        itl_s=option.seat.itl_s,
-        computed_tokens=option.lacking.tokens,
-        cached_tokens=job.prompt - option.lacking.tokens,
-    )
-
-
-def _work(option: Option, job: Job, request: RouteRequest) -> Work:
-    seat = option.seat
-    computes = option.source or seat.standing
-    return Work(
-        prefill_tokens=option.lacking.tokens,
-        prefill_s=option.lacking.capacity_s,
-        decode_tokens=job.output * job.outputs,
-        context_tokens=job.context * job.outputs,
-        blocks=seat.terms.blocks - seat.device,
-        prefill_keys=request.keys.at(computes.kind.block_size),
-        decode_keys=request.keys.at(seat.standing.kind.block_size),
-    )
-
-
-def _why(best: Option, options: list[Option]) -> str:
-    """The winner's parts, and what the next best would have cost more."""
-    more = f", {options[1].cost_s - best.cost_s:.3f} s less than the next" if len(options) > 1 else ""
-    return (
-        f"{_where(best)}: first token in {best.ttft_s:.3f} s ({best.lacking.tokens} tokens to compute after "
-        f"{best.queue_s:.3f} s of waiting), the cheapest of {len(options)} at {best.cost_s:.3f} s{more}"
-    )
-
-
-def _where(option: Option) -> str:
-    if option.source is None:
-        return f"{option.seat.standing.replica_id} computes the prompt itself"
-    return f"prefill on {option.source.replica_id}, decode on {option.seat.standing.replica_id}"
+        return Search(request, self._view, Halves(job, self._view, self._books, prefixes, now), rng)

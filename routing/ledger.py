@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from routing.account import IDLE, NOTHING, Account, Given, Reserved
+from routing.account import IDLE, NOTHING, Account, Reserved
+from routing.books import Books, Column
 from routing.router import Decision, RouteRequest, Work
 
 __all__ = ["NOTHING", "Account", "Lease", "Ledger", "LedgerStatistics", "Promises", "Reserved"]
@@ -67,13 +68,14 @@ class _Open:
 
 
 class Ledger:
-    """Owns every open lease and the accounts of their replicas."""
+    """Owns every open lease and the accounts of their replicas. `books` shows the accounts to a router."""
 
     def __init__(self, index: Promises | None = None) -> None:
         self._index = index
         self._open: dict[int, _Open] = {}
         self._accounts: dict[str, Account] = {}
-        self._given: dict[str, Given] = {}
+        self._used: dict[str, None] = {}
+        self.books = Books()
         self._next = 0
         self._now: float | None = None
         self._released = 0
@@ -84,11 +86,6 @@ class Ledger:
         """The account of every replica with reserved work, by replica id; for reading only."""
         return self._accounts
 
-    @property
-    def given(self) -> Mapping[str, Given]:
-        """What each replica was ever given, by replica id, unless that was long ago; for reading only."""
-        return self._given
-
     def reserve(self, decision: Decision, request: RouteRequest, now: float | None = None) -> Lease:
         """Reserve the request's work where the decision places it, and promise its prompt."""
         self._tell(now)
@@ -97,13 +94,14 @@ class Ledger:
         work = decision.work or _unpredicted(request)
         self._open[lease.number] = entry = _Open(decision, request.outputs, work)
         computing = decision.prefill or decision.decode
-        account = self._account(computing, work.prefill_s)
+        account = self._account(computing)
         account.enqueue(lease.number, work.prefill_tokens, work.prefill_s, self._now)
         if decision.prefill is not None:
             account.requests += 1
-            account = self._account(decision.decode, 0.0)
-        self._given[decision.decode].requests += request.outputs
+            self._give(computing, account, 0, work.prefill_s)
+            account = self._account(decision.decode)
         account.add_decoding(request.outputs, work.decode_tokens, work.context_tokens, work.blocks)
+        self._give(decision.decode, account, request.outputs, work.prefill_s if decision.prefill is None else 0.0)
         self._promise(entry, computing, work.prefill_keys)
         return lease
 
@@ -134,7 +132,8 @@ class Ledger:
 
     def drop(self, replica_id: str) -> None:
         """The replica is gone: nothing is reserved there any more. Its leases stay open until they are released."""
-        self._given.pop(replica_id, None)
+        self._used.pop(replica_id, None)
+        self.books.free(replica_id)
         if self._accounts.pop(replica_id, None) is None:
             return
         for entry in self._open.values():
@@ -172,6 +171,8 @@ class Ledger:
         assert expected.keys() == self._accounts.keys(), f"accounts {list(self._accounts)}, leases on {list(expected)}"
         for replica_id, account in self._accounts.items():
             account.check(expected[replica_id], replica_id)
+            row = self.books.columns[: Column.TURN, self.books.row(replica_id)]
+            assert tuple(row) == account.columns(), f"{replica_id}: columns {row} are not {account.columns()}"
         assert self._released + len(self._open) == self._next, "a lease was lost"
         assert self._released_twice == 0, f"{self._released_twice} leases were released twice"
 
@@ -179,18 +180,30 @@ class Ledger:
         if now is not None:
             self._now = now
 
-    def _account(self, replica_id: str, prefill_s: float) -> Account:
+    def _account(self, replica_id: str) -> Account:
         """The account of a replica that is given work now."""
-        given = self._given.pop(replica_id, None) or Given()
-        self._given[replica_id] = given  # the latest last
-        given.turn = self._next
-        given.prefill_s += prefill_s
-        if len(self._given) > _REMEMBERED:
-            del self._given[next(iter(self._given))]
+        self._used.pop(replica_id, None)
+        self._used[replica_id] = None  # the latest last
         account = self._accounts.get(replica_id)
         if account is None:
             account = self._accounts[replica_id] = Account()
+            self._forget_the_oldest()
         return account
+
+    def _forget_the_oldest(self) -> None:
+        if len(self._used) > _REMEMBERED:
+            oldest = next(iter(self._used))
+            if oldest not in self._accounts:
+                del self._used[oldest]
+                self.books.free(oldest)
+
+    def _give(self, replica_id: str, account: Account, requests: int, prefill_s: float) -> None:
+        """Bring the row of a replica up to date that was given work just now."""
+        row, columns = self.books.row(replica_id), self.books.columns
+        columns[: Column.TURN, row] = account.columns()
+        columns[Column.TURN, row] = self._next
+        columns[Column.GIVEN_REQUESTS, row] += requests
+        columns[Column.GIVEN_PREFILL_S, row] += prefill_s
 
     def _promise(self, entry: _Open, replica_id: str, keys: Sequence[int]) -> None:
         if self._index is not None and keys and self._now is not None:
@@ -204,7 +217,7 @@ class Ledger:
         account.dequeue(number, self._now)
         if replica_id != entry.decoding:
             account.requests -= 1
-            self._close_if_idle(replica_id, account)
+        self._changed(replica_id, account)
 
     def _end_decode(self, entry: _Open) -> None:
         replica_id, entry.decoding = entry.decoding, None
@@ -212,10 +225,11 @@ class Ledger:
             return
         account, work = self._accounts[replica_id], entry.work
         account.add_decoding(-entry.outputs, -work.decode_tokens, -work.context_tokens, -work.blocks)
-        self._close_if_idle(replica_id, account)
+        self._changed(replica_id, account)
 
-    def _close_if_idle(self, replica_id: str, account: Account) -> None:
-        """An open lease counts as a request wherever it has a part."""
+    def _changed(self, replica_id: str, account: Account) -> None:
+        """An open lease counts as a request wherever it has a part: without requests there is none."""
+        self.books.columns[: Column.TURN, self.books.row(replica_id)] = account.columns()
         if account.requests == 0:
             del self._accounts[replica_id]
 

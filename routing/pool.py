@@ -1,0 +1,156 @@
+"""Replicas as columns: what of them does not change with every placement.
+
+A prompt's `n` tokens after `c` take `token_s · n + attention_s · n · (c + n / 2)` seconds and, for each chunk, a step
+of `chunk_s`. A decode step takes `step_s`, and more for each running request and each token of context. Loading from
+the node's store takes `host_latency_s`, then `host_token_s` for each token. All are corrected by what was observed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from routing.books import Books, Column, Floats, Rows
+from routing.fleet import Replica, ReplicaLoad
+from routing.rates import Metric, Rates
+
+
+@dataclass(slots=True)
+class Pool:
+    """Entry `i` of every column is about replica `ids[i]`. `fingerprints` and `nodes` are codes: equal or not.
+
+    `others_requests` and `others_prefill_s` are other gateways' work, at first as reported; `others_blocks` are device
+    blocks held that this gateway did not reserve. `rows` is where the ledger's books tell of them, `seen_requests` and
+    `seen_prefill_s` what this gateway had given them when they reported.
+    """
+
+    ids: Sequence[str]
+    node_ids: Sequence[str]
+    place: Mapping[str, int]
+    block_sizes: Sequence[int]
+    chunk_tokens: int
+    max_running: int
+    fingerprints: NDArray[np.intp]
+    nodes: NDArray[np.intp]
+    max_model_len: NDArray[np.intp]
+    block_size: NDArray[np.intp]
+    kv_blocks: Floats
+    token_s: Floats
+    attention_s: Floats
+    chunk_s: Floats
+    step_s: Floats
+    step_request_s: Floats
+    step_context_s: Floats
+    host_latency_s: Floats
+    host_token_s: Floats
+    reported_requests: Floats
+    reported_prefill_s: Floats
+    seen_requests: Floats
+    seen_prefill_s: Floats
+    others_requests: Floats
+    others_prefill_s: Floats
+    others_blocks: Floats
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, which: slice) -> "Pool":
+        """Some of the replicas. Columns are shared: what changes here changes there."""
+        ids, node_ids = self.ids[which], self.node_ids[which]
+        columns = {name: getattr(self, name)[which] for name in _COLUMNS}
+        place = {replica_id: i for i, replica_id in enumerate(ids)}
+        sizes = sorted(set(columns["block_size"].tolist()))
+        return Pool(ids, node_ids, place, sizes, self.chunk_tokens, self.max_running, **columns)
+
+    def expect(self, books: Books, share: float) -> None:
+        """Since they reported, others gave these replicas `share` times what this gateway gave them."""
+        given = books.columns[Column.GIVEN_REQUESTS : Column.GIVEN_PREFILL_S + 1, self.rows]
+        self.others_requests[:] = self.reported_requests + share * (given[0] - self.seen_requests)
+        self.others_prefill_s[:] = self.reported_prefill_s + share * (given[1] - self.seen_prefill_s)
+
+
+_COLUMNS = [name for name, kind in Pool.__annotations__.items() if kind in (Floats, Rows)]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A replica's latest report, and what the ledger said when it came: that much of this gateway's work is in it."""
+
+    load: ReplicaLoad
+    others_blocks: float
+    given_requests: float
+    given_prefill_s: float
+
+
+class Codes:
+    """Small numbers for names."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def of(self, names: Sequence[str]) -> NDArray[np.intp]:
+        """Equal numbers for equal names."""
+        return np.array([self._codes.setdefault(name, len(self._codes)) for name in names], dtype=np.intp)
+
+
+def pool_of(replicas: Sequence[Replica], seen: Mapping[str, Seen], rates: Rates, books: Books) -> Pool:
+    """The columns of these replicas."""
+    profile = rates.profile
+    ids = [replica.replica_id for replica in replicas]
+    node_ids = [replica.node_id for replica in replicas]
+    sizes = [replica.block_size_tokens for replica in replicas]
+    prefill, load, step = (
+        np.array([rates.factor(replica.replica_id, replica.role, metric) for replica in replicas], dtype=np.float64)
+        for metric in (Metric.PREFILL, Metric.LOAD, Metric.STEP)
+    )
+    reports = np.array([_numbers(seen[replica_id]) for replica_id in ids], dtype=np.float64).reshape(len(ids), 5)
+    requests, prefill_tokens, blocks, given_requests, given_prefill_s = reports.T.copy()
+    prefill_s = prefill_tokens * (profile.prefill_token_s + profile.prefill_step_s / profile.chunk_tokens) * prefill
+    return Pool(
+        ids=ids,
+        node_ids=node_ids,
+        place={replica_id: i for i, replica_id in enumerate(ids)},
+        block_sizes=sorted(set(sizes)),
+        chunk_tokens=profile.chunk_tokens,
+        max_running=profile.max_running,
+        fingerprints=_codes([replica.kv_fingerprint for replica in replicas]),
+        nodes=_codes(node_ids),
+        max_model_len=np.array([replica.max_model_len for replica in replicas], dtype=np.intp),
+        block_size=np.array(sizes, dtype=np.intp),
+        kv_blocks=np.array([replica.kv_blocks or np.inf for replica in replicas], dtype=np.float64),
+        token_s=profile.prefill_token_s * prefill,
+        attention_s=profile.prefill_attention_s * prefill,
+        chunk_s=profile.prefill_step_s * prefill,
+        step_s=profile.decode_step_s * step,
+        step_request_s=profile.decode_request_s * step,
+        step_context_s=profile.decode_context_token_s * step,
+        host_latency_s=profile.host_latency_s * load,
+        host_token_s=profile.kv_bytes_per_token / profile.host_bytes_per_s * load,
+        reported_requests=requests,
+        reported_prefill_s=prefill_s,
+        seen_requests=given_requests,
+        seen_prefill_s=given_prefill_s,
+        others_requests=requests.copy(),
+        others_prefill_s=prefill_s.copy(),
+        others_blocks=blocks,
+        rows=books.rows(ids),
+    )
+
+
+def _numbers(seen: Seen) -> tuple[float, ...]:
+    load = seen.load
+    return (
+        load.others_requests,
+        load.others_prefill_tokens,
+        seen.others_blocks,
+        seen.given_requests,
+        seen.given_prefill_s,
+    )
+
+
+def _codes(names: Sequence[str]) -> Rows:
+    """Small numbers for names: equal for equal ones."""
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)

@@ -1,0 +1,73 @@
+"""The fleet as the router last looked at it: both pools, kept up to date with reports, rates and other gateways.
+
+Other gateways are seen through reports only, which come late. Between two reports of a replica the others are taken to
+place what this gateway places there, in proportion to their share of all requests: they see the same fleet, so they
+choose the same replicas. Without that, gateways that get bursts at the same time all send them to the same place.
+"""
+
+from routing.books import Books, Column
+from routing.fleet import Fleet, Replica, Role
+from routing.pool import Pool, Seen, pool_of
+from routing.rates import Rates
+
+_REFRESH_S = 0.1
+"""How long corrected rates may be out of date in a fleet that reports nothing."""
+
+_SHARE_WEIGHT = 0.05
+_MOST_SHARE = 16.0
+
+
+class View:
+    """Owns the columns of the ready replicas of the latest fleet: `everyone`, prefill replicas first, and both parts.
+
+    `share` is how many requests the other gateways have for each of this one's, as reports show it over time.
+    """
+
+    def __init__(self, rates: Rates, books: Books) -> None:
+        profile = rates.profile
+        self.remote_latency_s = profile.remote_latency_s
+        self.remote_token_s = profile.kv_bytes_per_token / profile.remote_bytes_per_s
+        self.share = 0.0
+        self._rates = rates
+        self._books = books
+        self._seen: dict[str, Seen] = {}
+        self._make(Fleet({}), 0.0)
+
+    def look(self, fleet: Fleet, now: float) -> None:
+        """Bring everything up to date with `fleet`, the rates, and what was placed."""
+        stale = self._rates_version != self._rates.version and now - self._made_at >= _REFRESH_S
+        if fleet is not self._fleet or stale:
+            self._make(fleet, now)
+            self._learn_share()
+        elif self._books_version != self._books.version:
+            self._find_rows()
+        if self.share:
+            self.everyone.expect(self._books, self.share)
+
+    def _make(self, fleet: Fleet, now: float) -> None:
+        self._seen = {replica_id: self._see(replica) for replica_id, replica in fleet.replicas.items()}
+        prefills, decodes = fleet.ready(Role.PREFILL), fleet.ready(Role.DECODE)
+        self.everyone = pool_of([*prefills, *decodes], self._seen, self._rates, self._books)
+        self.prefills: Pool = self.everyone.part(slice(len(prefills)))
+        self.decodes: Pool = self.everyone.part(slice(len(prefills), None))
+        self._fleet, self._made_at = fleet, now
+        self._rates_version, self._books_version = self._rates.version, self._books.version
+
+    def _see(self, replica: Replica) -> Seen:
+        load, known = replica.load, self._seen.get(replica.replica_id)
+        if known is not None and (known.load is load or known.load == load):
+            return known
+        own = self._books.columns[:, self._books.rows([replica.replica_id])[0]].tolist()
+        others_blocks = max(0.0, load.kv_usage * replica.kv_blocks - own[Column.BLOCKS])
+        return Seen(load, others_blocks, own[Column.GIVEN_REQUESTS], own[Column.GIVEN_PREFILL_S])
+
+    def _find_rows(self) -> None:
+        self.everyone.rows[:] = self._books.rows(self.everyone.ids)
+        self._books_version = self._books.version
+
+    def _learn_share(self) -> None:
+        others = float(self.decodes.reported_requests.sum())
+        own = float(self._books.columns[Column.REQUESTS, self.decodes.rows].sum())
+        if others or own:
+            share = min(others / own, _MOST_SHARE) if own else _MOST_SHARE
+            self.share += _SHARE_WEIGHT * (share - self.share)
