@@ -16,10 +16,10 @@ from routing.books import Floats, Rows
 from routing.halves import Halves, Seats, Sources
 from routing.pool import Pool
 from routing.router import Rng, RouteRequest
-from routing.ties import TOLERANCE, cheapest
+from routing.ties import TOLERANCE, cheapest, in_order
 from routing.view import View
 
-_SHORTLIST = 3
+_SHORTLIST = 2
 _SAME_VIOLATION = 0.01
 _ALONE = -1
 
@@ -46,6 +46,32 @@ class Option(NamedTuple):
     def ttft_s(self) -> float:
         """Time to first token."""
         return self.queue_s + self.compute_s + self.load_s + self.first_step_s
+
+
+class First(NamedTuple):
+    """A prefill replica on the shortlist, out of the columns of `Sources`."""
+
+    source: int
+    node: int
+    cost_s: float
+    queue_s: float
+    compute_s: float
+    load_s: float
+    done_s: float
+    turn: float
+
+
+class Second(NamedTuple):
+    """A decode replica on the shortlist, out of the columns of `Seats`; `far_tokens` are not even on its node."""
+
+    seat: int
+    node: int
+    cost_s: float
+    queue_s: float
+    load_s: float
+    first_step_s: float
+    far_tokens: int
+    turn: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,36 +136,60 @@ class Search:
             for seat in best_seats:
                 if (near := _cheapest_on(int(seats.pool.nodes[seat]), sources.pool, source_s)) is not None:
                     pairs[near, seat] = None
-        return [self._pair(sources, source, seats, seat) for source, seat in pairs]
+        firsts = {source: _first(sources, source) for source in {source for source, _ in pairs}}
+        seconds = {seat: self._second(seats, seat) for seat in {seat for _, seat in pairs}}
+        return [self._pair(firsts[source], seconds[seat]) for source, seat in pairs]
 
-    def _pair(self, sources: Sources, source: int, seats: Seats, seat: int) -> Option:
-        """Both halves and what lies between them: a pull that overlaps with prefill, but for its last chunk."""
-        compute_s, done_s = float(sources.compute_s[source]), float(sources.done_s[source])
-        transfer_s = 0.0
-        if sources.pool.nodes[source] != seats.pool.nodes[seat]:
-            known = max(int(seats.device[seat]), self.halves.on_node(seats.pool, seat))
-            far = (int(seats.whole[seat]) - known) * int(seats.pool.block_size[seat])
-            if far > 0:
-                token_s = self.view.remote_token_s
-                last_s = min(far, sources.pool.chunk_tokens) * token_s
-                transfer_s = self.view.remote_latency_s + max(last_s, far * token_s - compute_s)
-        wait_s = max(0.0, float(seats.queue_s[seat]) - done_s - transfer_s)
-        return Option(
-            float(sources.cost_s[source]) + float(seats.cost_s[seat]) + wait_s + transfer_s,
-            source,
+    def _second(self, seats: Seats, seat: int) -> Second:
+        known = max(int(seats.device[seat]), self.halves.on_node(seats.pool, seat))
+        return Second(
             seat,
-            float(sources.queue_s[source]) + wait_s,
-            compute_s,
-            float(sources.lacking.load_s[source]) + transfer_s + float(seats.load_s[seat]),
+            int(seats.pool.nodes[seat]),
+            float(seats.cost_s[seat]),
+            float(seats.queue_s[seat]),
+            float(seats.load_s[seat]),
             float(seats.first_step_s[seat]),
-            max(float(sources.turn[source]), float(seats.turn[seat])),
+            (int(seats.whole[seat]) - known) * int(seats.pool.block_size[seat]),
+            float(seats.turn[seat]),
+        )
+
+    def _pair(self, first: First, second: Second) -> Option:
+        """Both halves and what lies between them: a pull that overlaps with prefill, but for its last chunk."""
+        transfer_s, far = 0.0, second.far_tokens
+        if first.node != second.node and far > 0:
+            token_s = self.view.remote_token_s
+            last_s = min(far, self.view.prefills.chunk_tokens) * token_s
+            transfer_s = self.view.remote_latency_s + max(last_s, far * token_s - first.compute_s)
+        wait_s = max(0.0, second.queue_s - first.done_s - transfer_s)
+        return Option(
+            first.cost_s + second.cost_s + wait_s + transfer_s,
+            first.source,
+            second.seat,
+            first.queue_s + wait_s,
+            first.compute_s,
+            first.load_s + transfer_s + second.load_s,
+            second.first_step_s,
+            max(first.turn, second.turn),
         )
 
     def _ordered(self, options: list[Option]) -> list[Option]:
         """The cheapest first. A pair's turn is that of the half that was given work last."""
-        costs, turns = np.array([(option.cost_s, option.turn) for option in options]).T
-        tolerance_s = TOLERANCE * options[int(costs.argmin())].ttft_s
-        return [options[place] for place in cheapest(costs, tolerance_s, turns, self.rng, len(options))]
+        costs = [option.cost_s for option in options]
+        tolerance_s = TOLERANCE * options[costs.index(min(costs))].ttft_s
+        return [options[place] for place in in_order(costs, tolerance_s, [o.turn for o in options], self.rng)]
+
+
+def _first(sources: Sources, source: int) -> First:
+    return First(
+        source,
+        int(sources.pool.nodes[source]),
+        float(sources.cost_s[source]),
+        float(sources.queue_s[source]),
+        float(sources.compute_s[source]),
+        float(sources.lacking.load_s[source]),
+        float(sources.done_s[source]),
+        float(sources.turn[source]),
+    )
 
 
 def _lone(seats: Seats, seat: int) -> Option:

@@ -11,6 +11,7 @@ The cost of a placement is the request's own time, and what it takes from others
 `docs/decisions/routing-cost.md` says why each term is there. All functions return columns, one entry for each replica.
 """
 
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -124,10 +125,12 @@ def decoding(pool: Pool, books: Floats, job: Job, device: Counts) -> Decoding:
     request_s = job.outputs * (pool.step_request_s + pool.step_context_s * job.context)
     itl_s = step_s + request_s
     cost_s = job.output * (itl_s + request_s * batch)
-    excess = batch + (job.outputs - pool.max_running)
-    if (excess > 0).any():
-        cost_s = cost_s + np.maximum(excess, 0.0) * (job.output / pool.max_running) * itl_s
+    if batch.max(initial=0.0) + job.outputs > pool.max_running:
+        excess = np.maximum(batch + (job.outputs - pool.max_running), 0.0)
+        cost_s += excess * (job.output / pool.max_running) * itl_s
     blocks = -(-job.prompt // pool.block_size) + job.outputs * -(-job.output // pool.block_size) - device
     held = (pool.others_blocks + books[Column.BLOCKS] + blocks) / pool.kv_blocks
-    violation = np.maximum(held - 1.0, 0.0) + np.maximum(itl_s / job.itl_target_s - 1.0, 0.0)
+    violation = np.maximum(held - 1.0, 0.0)
+    if job.itl_target_s < inf:
+        violation += np.maximum(itl_s / job.itl_target_s - 1.0, 0.0)
     return Decoding(batch, step_s, itl_s, cost_s, blocks, violation)
