@@ -116,15 +116,13 @@ class Replicas:
     def tell(self, replica: Replica, tier: Tier) -> None:
         """The tier's snapshot is in."""
         replica.told.add(tier)
-        if tier is Tier.DEVICE and not self.exact & replica.device:
+        if tier is Tier.DEVICE:
             self.exact |= replica.device
-            self._usable.clear()
 
     def degrade(self, replica: Replica) -> None:
         """Nothing is known of it any more."""
         replica.told.clear()
         self.exact &= ~replica.device
-        self._usable.clear()
 
     def _enter(self, replica: Replica, node: Node) -> None:
         replica.node = node
@@ -165,7 +163,7 @@ class Replicas:
             devices |= node.devices
             hosts |= node.hosts
             told &= ~node.hosts
-        return devices & self.exact | hosts
+        return devices | hosts
 
     def names(self, mask: int) -> Names:
         """The mask in words."""
