@@ -5,7 +5,6 @@ freed.
 """
 
 from collections.abc import Sequence
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +13,8 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 
-class Column(IntEnum):
-    """What is kept of a replica: what open leases reserve, and from `TURN` on what it was ever given.
+class Column:
+    """Which column is what of a replica: what open leases reserve, and from `TURN` on what it was ever given.
 
     `FRONT_S` is the work of the prompt in front of the queue and `FRONT_SINCE` when it got there, infinite when that is
     not known. `TURN` is when it was last given something, larger is later.
@@ -31,6 +30,7 @@ class Column(IntEnum):
     TURN = 7
     GIVEN_REQUESTS = 8
     GIVEN_PREFILL_S = 9
+    COUNT = 10
 
 
 _FIRST_SIZE = 64
@@ -77,7 +77,7 @@ class Books:
 
 
 def _empty(size: int) -> Floats:
-    columns = np.zeros((len(Column), size))
+    columns = np.zeros((Column.COUNT, size))
     columns[Column.TURN] = _NEVER
     columns[Column.FRONT_SINCE] = np.inf
     return columns

@@ -114,8 +114,10 @@ class Halves:
         for size in pool.block_sizes:
             prefixes = self._prefixes(size)
             _spread(prefixes.device, device, pool, size)
-            _spread(prefixes.promised, promised, pool, size)
-            _spread(prefixes.host, host, pool, size)
+            if prefixes.promised is not prefixes.device:
+                _spread(prefixes.promised, promised, pool, size)
+            if prefixes.host is not prefixes.device:
+                _spread(prefixes.host, host, pool, size)
         return Cached(device, np.maximum(device, promised), host)
 
 
