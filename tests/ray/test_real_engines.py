@@ -56,6 +56,7 @@ def served(
         prefill={"label_selector": {"node": "a"}},
         decode={"label_selector": {"node": decode_node}},
         store={"bytes": "512MiB"},
+        router={"policy": "least_work"},  # which always splits
     )
     with cluster.serve(config) as running:
         yield running
