@@ -1,7 +1,7 @@
 """How far the router's predicted times to first token are off, on real vLLM: mixed lengths, new and repeated prefixes.
 
-Serves the laptop preset with both policies' placements as they come, and asks in random order for prompts of 20 to
-1,800 tokens, a third of which continue an earlier one. The first requests teach the router and are left out. The error
+Serves the laptop preset and asks in random order for prompts of 20 to 1,800 tokens, a third of which continue an
+earlier exchange. The first requests teach the router and are left out. The error
 of a request is |predicted - actual| / actual, both from the decision on, as the gateway tells in `x-baton-route`.
 """
 
@@ -76,11 +76,11 @@ class Client:
         if len(context) < CONTEXT_LIMIT:
             self._contexts.append(context)
         return Asked(
-            len(prompt),
-            int(told["computed_tokens"]),
-            "prefill" in told,
-            float(told["predicted_ttft_s"]),
-            float(told["ttft_s"]),
+            prompt_tokens=len(prompt),
+            computed_tokens=int(told["computed_tokens"]),
+            disaggregated="prefill" in told,
+            predicted_s=float(told["predicted_ttft_s"]),
+            actual_s=float(told["ttft_s"]),
         )
 
 
@@ -99,12 +99,12 @@ def served(url: str | None) -> Iterator[str]:
             driver.end(signal.SIGINT)
 
 
-async def measure(url: str, options: argparse.Namespace) -> list[Asked]:
+async def measure(url: str, options: argparse.Namespace, concurrency: int) -> list[Asked]:
     """All requests after the first `warmup`, `concurrency` at a time."""
     asked: list[Asked] = []
     left = options.requests + options.warmup
     async with httpx.AsyncClient(base_url=url, timeout=300) as http:
-        client = Client(http, resolve("smollm2"), random.Random(options.seed))
+        client = Client(http, resolve("smollm2"), random.Random(options.seed + concurrency))
 
         async def work() -> None:
             nonlocal left
@@ -114,7 +114,7 @@ async def measure(url: str, options: argparse.Namespace) -> list[Asked]:
                 if len(asked) % 20 == 0:
                     print(f"{len(asked)} requests", file=sys.stderr)
 
-        await asyncio.gather(*(work() for _ in range(options.concurrency)))
+        await asyncio.gather(*(work() for _ in range(concurrency)))
     return asked[options.warmup :]
 
 
@@ -145,10 +145,7 @@ def main() -> None:
     rounds = {}
     with served(options.url) as url:
         for concurrency in options.concurrency:
-            one = argparse.Namespace(
-                **{**vars(options), "concurrency": concurrency, "seed": options.seed + concurrency}
-            )
-            rounds[concurrency] = asyncio.run(measure(url, one))
+            rounds[concurrency] = asyncio.run(measure(url, options, concurrency))
     print(describe())
     print(f"error of the predicted time to first token (goal: median at most {GOAL:.0%})")
     for concurrency, asked in rounds.items():
