@@ -50,7 +50,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-connector bench-prediction bench-routing bench-router conformance
+.PHONY: bench-peers bench-gateway bench-connector bench-hot-prefix bench-prediction bench-routing bench-router conformance
 
 bench-peers: .peers/dynamo/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -59,6 +59,9 @@ bench-gateway: $(READY) ## gateway against vLLM's own app, a Serve stream and Dy
 
 bench-connector: $(READY) ## decode speed of a real engine with the connector attached and idle against without
 	$(BIN)/python -m tests.benchmarks.connector $(ARGS)
+
+bench-hot-prefix: $(READY) ## a hot shared prefix live on simulated engines, ours against least-loaded (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.hot_prefix $(ARGS)
 
 bench-prediction: $(READY) ## how far predicted times to first token are off, on real engines (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.prediction $(ARGS)

@@ -66,6 +66,27 @@ async def test_a_thousand_requests_at_concurrency_64_get_exactly_the_right_token
     await fleet.idle()
 
 
+async def test_a_hot_prefix_leaves_no_decode_worker_idle_and_is_computed_a_few_times_only(fleet: Served) -> None:
+    before = by_replica(fleet, "baton_worker_legs_decode_total")
+    prefix = [300 + i % 1000 for i in range(900)]
+    body = {"model": "tiny", "max_tokens": 100, "temperature": 0, "ignore_eos": True}
+    async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
+
+        async def ask(number: int) -> int:
+            answer = await client.post("/v1/completions", json={**body, "prompt": [*prefix, 300 + number]})
+            return int((answer.json()["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0))
+
+        cached = await asyncio.gather(*(ask(number) for number in range(64)))
+    after = by_replica(fleet, "baton_worker_legs_decode_total")
+    assert [replica for replica, legs in after.items() if legs == before.get(replica, 0.0)] == []
+    assert sum(tokens < 880 for tokens in cached) <= len(after), "once for each decode worker at most"
+
+
+def by_replica(fleet: Served, name: str) -> dict[str, float]:
+    """A metric of the workers, by replica."""
+    return {key: value for key, value in fleet.metrics().items() if key.startswith(name)}
+
+
 async def test_a_client_that_leaves_is_noticed_also_when_its_body_came_after_its_headers(fleet: Served) -> None:
     body = b'{"model": "tiny", "prompt": "once", "max_tokens": 2000, "ignore_eos": true}'
     address = httpx.URL(fleet.url)
