@@ -66,6 +66,7 @@ class Replicas:
         self.exact = 0
         self.hosts = 0
         self._known: dict[str, Replica] = {}
+        self._ids: dict[int, str] = {}
         self._by_slot: list[Replica | None] = []
         self._free: list[int] = []
         self._nodes: dict[str, Node] = {}
@@ -96,6 +97,7 @@ class Replicas:
             slot = heapq.heappop(self._free) if self._free else len(self._by_slot)
             replica = self._known[replica_id] = Replica(replica_id, slot, Node(None))
             self._by_slot[slot : slot + 1] = [replica]
+            self._ids[replica.device] = replica_id
             self._enter(replica, replica.node)
         return replica
 
@@ -111,7 +113,7 @@ class Replicas:
         self._leave(replica)
         self._by_slot[replica.slot] = None
         heapq.heappush(self._free, replica.slot)
-        del self._known[replica.replica_id]
+        del self._known[replica.replica_id], self._ids[replica.device]
 
     def tell(self, replica: Replica, tier: Tier) -> None:
         """The tier's snapshot is in."""
@@ -175,16 +177,18 @@ class Replicas:
         return found
 
     def _read(self, mask: int) -> Names:
+        devices, hosts = mask & ~self.hosts, mask & self.hosts
         replicas: list[str] = []
-        nodes: dict[str, None] = {}
-        while mask:
-            low = mask & -mask
-            replica = self._holder(low.bit_length())
-            if low == replica.device:
-                replicas.append(replica.replica_id)
-            elif replica.node.node_id is not None:
-                nodes[replica.node.node_id] = None
-            mask ^= low
+        while devices:
+            low = devices & -devices
+            replicas.append(self._ids[low])
+            devices ^= low
+        nodes: list[str] = []
+        while hosts:
+            node = self._holder((hosts & -hosts).bit_length()).node
+            if node.node_id is not None:
+                nodes.append(node.node_id)
+            hosts &= ~node.hosts
         return Names(tuple(replicas), tuple(nodes))
 
     def _holder(self, position: int) -> Replica:
@@ -201,6 +205,7 @@ class Replicas:
         assert len(set(slots)) == len(slots), "a slot is shared"
         assert sorted(slots + self._free) == list(range(len(self._by_slot)))
         assert all(self._by_slot[replica.slot] is replica for replica in self)
+        assert self._ids == {replica.device: replica.replica_id for replica in self}
         assert self.exact == sum(replica.device for replica in self if Tier.DEVICE in replica.told)
         assert self.hosts == sum(replica.host for replica in self)
         for node in [*self._nodes.values(), *(replica.node for replica in self)]:
