@@ -3,8 +3,8 @@
 The cost of a placement is the request's own time, and what it takes from others:
 
     time to first token                       queue + compute + load + first step
-  + expected output × time of a decode step   with this request in the batch
-  + expected output × what it adds to a step × requests that decode there
+  + DECODING × expected output × time of a decode step with this request in the batch
+  + DECODING × expected output × what it adds to a step × requests that decode there
   + seconds of prefill × CAPACITY             the replica computes for nobody else meanwhile
   + seconds of prefill × requests that decode there, when the decode replica computes the prompt
 
@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from routing.books import Column, Floats
 from routing.pool import Pool
 
-CAPACITY = 1.0
-"""What a second of prefill is worth to requests that are still to come, in seconds."""
+CAPACITY = 3.0
+"""What a second of prefill is worth to requests that are still to come, in seconds: they wait, and lose cached blocks."""
+
+DECODING = 0.5
+"""What a second spread over an output weighs against one before its first token."""
 
 Counts = NDArray[np.intp]
 
@@ -124,10 +127,10 @@ def decoding(pool: Pool, books: Floats, job: Job, device: Counts) -> Decoding:
     step_s = pool.step_s + pool.step_request_s * batch + pool.step_context_s * read
     request_s = job.outputs * (pool.step_request_s + pool.step_context_s * job.context)
     itl_s = step_s + request_s
-    cost_s = job.output * (itl_s + request_s * batch)
+    cost_s = DECODING * job.output * (itl_s + request_s * batch)
     if batch.max(initial=0.0) + job.outputs > pool.max_running:
         excess = np.maximum(batch + (job.outputs - pool.max_running), 0.0)
-        cost_s += excess * (job.output / pool.max_running) * itl_s
+        cost_s += excess * (job.output / pool.max_running) * itl_s  # a wait for a place in the batch
     blocks = -(-job.prompt // pool.block_size) + job.outputs * -(-job.output // pool.block_size) - device
     held = (pool.others_blocks + books[Column.BLOCKS] + blocks) / pool.kv_blocks
     violation = np.maximum(held - 1.0, 0.0)
