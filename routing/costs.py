@@ -21,7 +21,7 @@ from routing.books import Column, Floats
 from routing.pool import Pool
 
 CAPACITY = 3.0
-"""What a second of prefill is worth to requests that are still to come, in seconds: they wait, and lose cached blocks."""
+"""What a second of prefill costs requests that are still to come, in seconds: they wait, and lose cached blocks."""
 
 DECODING = 0.5
 """What a second spread over an output weighs against one before its first token."""
@@ -130,7 +130,7 @@ def decoding(pool: Pool, books: Floats, job: Job, device: Counts) -> Decoding:
     cost_s = DECODING * job.output * (itl_s + request_s * batch)
     if batch.max(initial=0.0) + job.outputs > pool.max_running:
         excess = np.maximum(batch + (job.outputs - pool.max_running), 0.0)
-        cost_s += excess * (job.output / pool.max_running) * itl_s  # a wait for a place in the batch
+        cost_s += excess * (job.output / pool.max_running) * itl_s
     blocks = -(-job.prompt // pool.block_size) + job.outputs * -(-job.output // pool.block_size) - device
     held = (pool.others_blocks + books[Column.BLOCKS] + blocks) / pool.kv_blocks
     violation = np.maximum(held - 1.0, 0.0)
