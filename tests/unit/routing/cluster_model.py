@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from routing.fleet import Fleet, Replica, ReplicaLoad
 from routing.index import Tier
+from routing.index_blocks import BlockIndex
 from routing.ledger import Lease, Ledger
 from routing.profile import Profile
 from routing.router import Decision, Router, RouteRequest
-from tests.unit.routing.plain_index import PlainIndex
 
 PROFILE = Profile(
     prefill_step_s=0.010,
@@ -125,7 +125,7 @@ class Gateway:
 
     router: Router
     ledger: Ledger
-    index: PlainIndex
+    index: BlockIndex
     fleet: Fleet = field(default_factory=lambda: Fleet({}))
 
 
@@ -152,9 +152,9 @@ class World:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
 
-    def add_gateway(self, make: Callable[[Ledger, PlainIndex], Router]) -> None:
+    def add_gateway(self, make: Callable[[Ledger, BlockIndex], Router]) -> None:
         """A gateway with the router that `make` returns."""
-        index = PlainIndex()
+        index = BlockIndex(2**24)
         ledger = Ledger(index)
         for engine in self.engines.values():
             index.place(engine.replica.replica_id, engine.replica.node_id)

@@ -7,13 +7,13 @@ from random import Random
 from routing.block_keys import PromptKeys
 from routing.fleet import Fleet, Replica, Role
 from routing.index import Tier
+from routing.index_blocks import BlockIndex
 from routing.kv_aware import Candidate, KvAware, KvAwareSettings
 from routing.ledger import Lease, Ledger
 from routing.output_lengths import OutputLengths
 from routing.profile import Profile
 from routing.rates import Rates
 from routing.router import Decision, RouteRequest
-from tests.unit.routing.plain_index import PlainIndex
 
 PROFILE = Profile(
     prefill_step_s=0.010,
@@ -57,7 +57,7 @@ class Desk:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.index = PlainIndex()
+        self.index = BlockIndex(2**24)
         self.ledger = Ledger(self.index)
         self.rates = Rates(PROFILE)
         self.lengths = OutputLengths()
@@ -66,7 +66,8 @@ class Desk:
         self.rng = Random(self.seed)
         for each in self.replicas:
             self.index.place(each.replica_id, each.node_id)
-            self.index.snapshot(each.replica_id, Tier.DEVICE, ())
+            for tier in Tier:
+                self.index.snapshot(each.replica_id, tier, ())
 
     def hold(self, replica_id: str, tokens: int, tier: Tier = Tier.DEVICE) -> None:
         """The replica has the first blocks of the text."""

@@ -8,6 +8,7 @@ import pytest
 
 from routing.block_keys import PromptKeys
 from routing.fleet import Replica, Role
+from routing.index_blocks import BlockIndex
 from routing.kv_aware import KvAware, KvAwareSettings
 from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger
@@ -15,16 +16,15 @@ from routing.output_lengths import OutputLengths
 from routing.rates import Rates
 from routing.router import Router, RouteRequest
 from tests.unit.routing.cluster_model import PROFILE, World
-from tests.unit.routing.plain_index import PlainIndex
 
-Make = Callable[[Ledger, PlainIndex], Router]
+Make = Callable[[Ledger, BlockIndex], Router]
 
 
-def kv_aware(ledger: Ledger, index: PlainIndex) -> Router:
+def kv_aware(ledger: Ledger, index: BlockIndex) -> Router:
     return KvAware(KvAwareSettings(), index, ledger, Rates(PROFILE), OutputLengths())
 
 
-def least_loaded(ledger: Ledger, index: PlainIndex) -> Router:
+def least_loaded(ledger: Ledger, index: BlockIndex) -> Router:
     return LeastWork(LeastWorkSettings(), ledger)
 
 
