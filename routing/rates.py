@@ -3,7 +3,8 @@
 A correction is a factor: observed over predicted by the profile. It is learnt in logarithms, so that twice and half as
 long weigh the same; an outlier moves it by a bounded step, and the factor itself is bounded. A replica's own factor
 counts as far as it differs from its pool's by more than noise does (`NOISE`), and the more the oftener it was seen:
-equal replicas stay equal, and requests do not all go to the one that was luckiest. A new one starts from its pool's.
+equal replicas stay equal, and requests do not all go to the one that was luckiest. A new one starts from its pool's,
+and a pool that was never seen at something from the other pool's: one profile is wrong for both.
 """
 
 import math
@@ -16,6 +17,7 @@ from routing.profile import Profile
 NOISE = 0.1
 """Replicas whose factors differ by less than this, in natural logarithms (10 %), are taken to be equal."""
 
+_OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 _LONGEST_STEP = 0.5
 _BOUND = math.log(64.0)
 _WEIGHT = 0.1
@@ -109,7 +111,7 @@ class Rates:
 
     def factor(self, replica_id: str, role: Role, metric: Metric) -> float:
         """By how much longer than the profile says a replica takes."""
-        pool = self._pools.get((role, metric))
+        pool = self._pools.get((role, metric)) or self._pools.get((_OTHER[role], metric))
         if pool is None:
             return 1.0
         own = self._replicas.get(replica_id, {}).get(metric)

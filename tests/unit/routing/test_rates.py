@@ -28,10 +28,16 @@ def test_a_wrong_profile_is_corrected_within_a_few_requests() -> None:
     assert observed(*[3 * ONCE] * 3).factor("a", Role.PREFILL, Metric.PREFILL) == pytest.approx(3.0)
 
 
-def test_a_new_replica_starts_from_its_pool_and_not_from_the_other_pool() -> None:
+def test_a_new_replica_starts_from_its_pool() -> None:
     rates = observed(*[3 * ONCE] * 5)
     assert rates.factor("new", Role.PREFILL, Metric.PREFILL) == pytest.approx(3.0)
-    assert rates.factor("new", Role.DECODE, Metric.PREFILL) == 1.0
+
+
+def test_a_pool_that_was_never_seen_at_it_starts_from_the_other_pool_and_then_learns_for_itself() -> None:
+    rates = observed(*[3 * ONCE] * 5)
+    assert rates.factor("new", Role.DECODE, Metric.PREFILL) == pytest.approx(3.0)
+    rates.observe(Prefilled("new", Role.DECODE, 1000, 0, ONCE))
+    assert rates.factor("new", Role.DECODE, Metric.PREFILL) == pytest.approx(1.0)
 
 
 def test_metrics_are_corrected_apart() -> None:
