@@ -64,11 +64,21 @@ class Pool:
         sizes = sorted(set(columns["block_size"].tolist()))
         return Pool(ids, node_ids, place, sizes, self.chunk_tokens, self.max_running, **columns)
 
+    def report(self, seen: Mapping[str, "Seen"]) -> None:
+        """The latest reports; of other gateways nothing else is assumed yet."""
+        reports = np.array([_numbers(seen[replica_id]) for replica_id in self.ids], dtype=np.float64).reshape(-1, 5)
+        self.reported_requests[:] = reports[:, 0]
+        self.reported_prefill_s[:] = reports[:, 1] * (self.token_s + self.chunk_s / self.chunk_tokens)
+        self.others_blocks[:], self.seen_requests[:], self.seen_prefill_s[:] = reports[:, 2:].T
+        self.others_requests[:], self.others_prefill_s[:] = self.reported_requests, self.reported_prefill_s
+
     def expect(self, books: Books, share: float) -> None:
         """Since they reported, others gave these replicas `share` times what this gateway gave them."""
         given = books.columns[Column.GIVEN_REQUESTS : Column.GIVEN_PREFILL_S + 1, self.rows]
-        self.others_requests[:] = self.reported_requests + share * (given[0] - self.seen_requests)
-        self.others_prefill_s[:] = self.reported_prefill_s + share * (given[1] - self.seen_prefill_s)
+        requests = np.maximum(given[0] - self.seen_requests, 0.0)  # a row that is new begins at nothing
+        prefill_s = np.maximum(given[1] - self.seen_prefill_s, 0.0)
+        self.others_requests[:] = self.reported_requests + share * requests
+        self.others_prefill_s[:] = self.reported_prefill_s + share * prefill_s
 
 
 _COLUMNS = [name for name, kind in Pool.__annotations__.items() if kind in (Floats, Rows)]
@@ -105,10 +115,8 @@ def pool_of(replicas: Sequence[Replica], seen: Mapping[str, Seen], rates: Rates,
         np.array([rates.factor(replica.replica_id, replica.role, metric) for replica in replicas], dtype=np.float64)
         for metric in (Metric.PREFILL, Metric.LOAD, Metric.STEP)
     )
-    reports = np.array([_numbers(seen[replica_id]) for replica_id in ids], dtype=np.float64).reshape(len(ids), 5)
-    requests, prefill_tokens, blocks, given_requests, given_prefill_s = reports.T.copy()
-    prefill_s = prefill_tokens * (profile.prefill_token_s + profile.prefill_step_s / profile.chunk_tokens) * prefill
-    return Pool(
+    reports = [np.zeros(len(ids)) for _ in range(7)]
+    pool = Pool(
         ids=ids,
         node_ids=node_ids,
         place={replica_id: i for i, replica_id in enumerate(ids)},
@@ -128,15 +136,17 @@ def pool_of(replicas: Sequence[Replica], seen: Mapping[str, Seen], rates: Rates,
         step_context_s=profile.decode_context_token_s * step,
         host_latency_s=profile.host_latency_s * load,
         host_token_s=profile.kv_bytes_per_token / profile.host_bytes_per_s * load,
-        reported_requests=requests,
-        reported_prefill_s=prefill_s,
-        seen_requests=given_requests,
-        seen_prefill_s=given_prefill_s,
-        others_requests=requests.copy(),
-        others_prefill_s=prefill_s.copy(),
-        others_blocks=blocks,
+        reported_requests=reports[0],
+        reported_prefill_s=reports[1],
+        seen_requests=reports[2],
+        seen_prefill_s=reports[3],
+        others_requests=reports[4],
+        others_prefill_s=reports[5],
+        others_blocks=reports[6],
         rows=books.rows(ids),
     )
+    pool.report(seen)
+    return pool
 
 
 def _numbers(seen: Seen) -> tuple[float, ...]:

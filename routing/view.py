@@ -31,26 +31,33 @@ class View:
         self._rates = rates
         self._books = books
         self._seen: dict[str, Seen] = {}
-        self._make(Fleet({}), 0.0)
+        self._fleet = Fleet({})
+        self._make(self._fleet, 0.0)
 
     def look(self, fleet: Fleet, now: float) -> None:
         """Bring everything up to date with `fleet`, the rates, and what was placed."""
         stale = self._rates_version != self._rates.version and now - self._made_at >= _REFRESH_S
-        if fleet is not self._fleet or stale:
+        if stale or (fleet is not self._fleet and _shape(fleet) != self._shape):
             self._make(fleet, now)
             self._learn_share()
-        elif self._books_version != self._books.version:
+        elif fleet is not self._fleet:
+            self._fleet = fleet
+            self._seen = {replica_id: self._see(replica) for replica_id, replica in fleet.replicas.items()}
+            self.everyone.report(self._seen)
+            self._learn_share()
+        if self._books_version != self._books.version:
             self._find_rows()
         if self.share:
             self.everyone.expect(self._books, self.share)
 
     def _make(self, fleet: Fleet, now: float) -> None:
+        """From nothing: other replicas, or other rates."""
         self._seen = {replica_id: self._see(replica) for replica_id, replica in fleet.replicas.items()}
         prefills, decodes = fleet.ready(Role.PREFILL), fleet.ready(Role.DECODE)
         self.everyone = pool_of([*prefills, *decodes], self._seen, self._rates, self._books)
         self.prefills: Pool = self.everyone.part(slice(len(prefills)))
         self.decodes: Pool = self.everyone.part(slice(len(prefills), None))
-        self._fleet, self._made_at = fleet, now
+        self._fleet, self._shape, self._made_at = fleet, _shape(fleet), now
         self._rates_version, self._books_version = self._rates.version, self._books.version
 
     def _see(self, replica: Replica) -> Seen:
@@ -71,3 +78,20 @@ class View:
         if others or own:
             share = min(others / own, _MOST_SHARE) if own else _MOST_SHARE
             self.share += _SHARE_WEIGHT * (share - self.share)
+
+
+def _shape(fleet: Fleet) -> list[tuple[object, ...]]:
+    """What of a fleet does not change from one report to the next."""
+    return [
+        (
+            replica.replica_id,
+            replica.role,
+            replica.ready,
+            replica.node_id,
+            replica.kv_fingerprint,
+            replica.block_size_tokens,
+            replica.max_model_len,
+            replica.kv_blocks,
+        )
+        for replica in fleet.replicas.values()
+    ]
