@@ -26,6 +26,10 @@ CAPACITY = 3.0
 DECODING = 0.5
 """What a second spread over an output weighs against one before its first token."""
 
+ARRIVING = 0.25
+"""How many requests are taken to come and wait for prefill on a decode replica that has none, in a cluster that could
+prefill elsewhere. What is short next to a hand-off is computed there all the same."""
+
 Counts = NDArray[np.intp]
 
 
