@@ -4,9 +4,10 @@ The cost of a placement is the request's own time, and what it takes from others
 
     time to first token                       queue + compute + load + first step
   + DECODING × expected output × time of a decode step with this request in the batch
-  + DECODING × expected output × what it adds to a step × requests that decode there
+  + DECODING × expected output × what others there add to a step: as much as it adds to theirs, if they are alike
   + seconds of prefill × CAPACITY             the replica computes for nobody else meanwhile
-  + seconds of prefill × requests that decode there, when the decode replica computes the prompt
+  + seconds of prefill × requests that decode there, when the decode replica computes the prompt; × STALLING where
+    prefill replicas could
 
 `docs/decisions/routing-cost.md` says why each term is there. All functions return columns, one entry for each replica.
 """
@@ -20,11 +21,14 @@ from numpy.typing import NDArray
 from routing.books import Column, Floats
 from routing.pool import Pool
 
-CAPACITY = 3.0
+CAPACITY = 4.0
 """What a second of prefill costs requests that are still to come, in seconds: they wait, and lose cached blocks."""
 
 DECODING = 0.5
 """What a second spread over an output weighs against one before its first token."""
+
+STALLING = 4.0
+"""What a second costs each request that decodes on a replica which others would have spared the prompt."""
 
 ARRIVING = 0.25
 """How many requests are taken to come and wait for prefill on a decode replica that has none, in a cluster that could
@@ -131,7 +135,7 @@ def decoding(pool: Pool, books: Floats, job: Job, device: Counts) -> Decoding:
     step_s = pool.step_s + pool.step_request_s * batch + pool.step_context_s * read
     request_s = job.outputs * (pool.step_request_s + pool.step_context_s * job.context)
     itl_s = step_s + request_s
-    cost_s = DECODING * job.output * (itl_s + request_s * batch)
+    cost_s = DECODING * job.output * (itl_s + step_s - pool.step_s)
     if batch.max(initial=0.0) + job.outputs > pool.max_running:
         excess = np.maximum(batch + (job.outputs - pool.max_running), 0.0)
         cost_s += excess * (job.output / pool.max_running) * itl_s

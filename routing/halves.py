@@ -10,7 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from routing.books import Books, Column, Floats
-from routing.costs import ARRIVING, CAPACITY, Cached, Counts, Decoding, Job, Lacking, backlog_s, decoding, lacking
+from routing.costs import (
+    ARRIVING,
+    CAPACITY,
+    STALLING,
+    Cached,
+    Counts,
+    Decoding,
+    Job,
+    Lacking,
+    backlog_s,
+    decoding,
+    lacking,
+)
 from routing.index import Prefixes
 from routing.pool import Pool
 from routing.view import View
@@ -91,7 +103,7 @@ class Halves:
         chunk_s = np.maximum(step_s, pool.chunk_s)
         queue_s = self._backlog_s[which] + books[Column.PREFILL_TOKENS] * (chunk_s - pool.chunk_s) / pool.chunk_tokens
         compute_s = lacks.work_s + chunk_s * lacks.chunks
-        delayed = CAPACITY + np.maximum(steps.batch, ARRIVING * wanted)
+        delayed = CAPACITY + np.maximum(np.where(wanted, STALLING, 1.0) * steps.batch, ARRIVING * wanted)
         alone_s = queue_s + wait_s + compute_s + lacks.load_s + delayed * lacks.capacity_s + steps.cost_s
 
         whole = (prompt - 1) // pool.block_size

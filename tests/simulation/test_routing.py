@@ -1,15 +1,27 @@
 """The router in a whole cluster, in virtual time: hot prefixes, bursts, idle clusters, several gateways, deaths."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from cluster.planning.outcome import Outcome
 from cluster.planning.quantiles import mean
-from cluster.planning.settings import NetworkSettings
+from cluster.planning.settings import NetworkSettings, split
 from cluster.planning.simulation import Simulation
 from cluster.planning.trace import Trace, TraceRequest
-from tests.simulation.routing_world import BLOCK, closed_loop, cluster, gateways, minds, ours, prompt, run, spread
+from tests.simulation.routing_world import (
+    BLOCK,
+    ENGINE,
+    closed_loop,
+    cluster,
+    gateways,
+    minds,
+    ours,
+    prompt,
+    run,
+    spread,
+)
 
 SEEDS = (1, 2, 3)
 
@@ -21,6 +33,22 @@ def test_a_hot_prefix_costs_no_more_than_without_it_and_leaves_no_worker_idle(se
     least = closed_loop(requests, 64, 4, *gateways(minds.least_work, seed=seed))
     assert _mean_latency_s(hot) <= 1.05 * _mean_latency_s(least)
     assert min(worker.requests for worker in hot.workers) >= 256 / 4 / 2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("prefill", "decode", "prompt_tokens", "output_tokens"), [(0, 8, 8_192, 16), (4, 4, 2_048, 200)]
+)
+def test_equal_cold_prompts_at_once_are_computed_at_most_twice(
+    prefill: int, decode: int, prompt_tokens: int, output_tokens: int, seed: int
+) -> None:
+    """On workers that do everything this holds for short answers; longer ones are worth more than a second prefill."""
+    requests = [prompt(0.0, prompt_tokens, 0, output_tokens, 0) for _ in range(64)]
+    settings = replace(split(prefill, decode, ENGINE), max_tokens=output_tokens)
+    simulation = Simulation(settings, gateways(ours, seed=seed), Trace(requests, BLOCK))
+    outcome = simulation.run()
+    simulation.check()
+    assert sum(record.computed_tokens > prompt_tokens / 2 for record in outcome.records) <= 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
