@@ -119,13 +119,21 @@ class WorkerLink:
     async def _keep_connected(self) -> None:
         retry_s = RETRY_FIRST_S
         while not self._retired.is_set():
-            connects = self.connects
-            try:
-                self.last_error = await self._connect_once()
-            except (OSError, TimeoutError) as error:
-                self.last_error = str(error) or type(error).__name__
-            retry_s = RETRY_FIRST_S if self.connects > connects else min(retry_s * 2, RETRY_MOST_S)
+            retry_s = RETRY_FIRST_S if await self._connect() else min(retry_s * 2, RETRY_MOST_S)
             await self._rest(retry_s * random.uniform(0.5, 1.0))
+
+    async def _connect(self) -> bool:
+        """One connection's whole life; whether it was up and ended as connections do."""
+        connects = self.connects
+        try:
+            self.last_error = await self._connect_once()
+        except (OSError, TimeoutError) as error:
+            self.last_error = str(error) or type(error).__name__
+        except Exception as error:  # a worker must not stay unreachable for a bug that one connection met
+            log.exception("the link to worker %s broke", self.replica_id)
+            self.last_error = f"{type(error).__name__}: {error}"
+            return False
+        return self.connects > connects
 
     async def _rest(self, delay_s: float) -> None:
         try:
@@ -201,12 +209,12 @@ class WorkerLink:
     def lost(self, reason: str) -> None:
         reason = self._refused or reason
         entered, self.info, self.load, self._connection = self.info is not None, None, None, None
-        self._fail_streams(f"worker {self.replica_id} is gone: {reason}")
-        if entered:
-            self._kv.closed()
-            self._observer.changed()
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(reason)
+        self._fail_streams(f"worker {self.replica_id} is gone: {reason}")
+        if entered:
+            self._observer.changed()
+            self._kv.closed()
 
     # Greeting
 

@@ -93,10 +93,7 @@ class WorkerPool:
     def _ended(self, link: WorkerLink, task: "asyncio.Task[None]") -> None:
         del self._tasks[link]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the link to worker %s broke", link.replica_id, exc_info=error)
-            if self._links.get(link.replica_id) is link:
-                del self._links[link.replica_id]
-                link.retire()
+            log.error("letting go of worker %s broke", link.replica_id, exc_info=error)
 
     # Workers
 

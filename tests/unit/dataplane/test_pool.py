@@ -27,6 +27,23 @@ from tests.unit.dataplane.peers import (
     worker_info,
 )
 
+
+class BreaksAtLoss:
+    """A `KvListener` with a bug."""
+
+    def kv_placed(self, replica_id, info):
+        pass
+
+    def kv_events(self, replica_id, events):
+        pass
+
+    def kv_lost(self, replica_id):
+        raise RuntimeError("a bug")
+
+    def kv_dropped(self, replica_id):
+        pass
+
+
 QUICK = ConnectionSettings(connect_s=0.5, ping_s=0.05, dead_s=0.2)
 
 
@@ -174,6 +191,36 @@ async def test_a_lost_worker_fails_its_streams_and_is_found_again() -> None:
             await again.server.listen("127.0.0.1", port)
             await pool.wait_for(lambda fleet: bool(fleet.ready(Role.DECODE)), DEADLINE_S)
             assert pool.statistics()[0].connects == 2
+
+
+async def test_a_link_that_breaks_in_a_way_nobody_expects_is_tried_again_and_told_of_each_time(
+    monkeypatch, caplog
+) -> None:
+    loop = asyncio.get_running_loop()
+    connect, attempts = loop.create_connection, []
+
+    async def breaks_twice(*arguments, **more):
+        attempts.append(arguments)
+        if len(attempts) <= 2:
+            raise RuntimeError("nobody expects this")
+        return await connect(*arguments, **more)
+
+    monkeypatch.setattr(loop, "create_connection", breaks_twice)
+    async with running_worker() as worker, WorkerPool(pool_settings()) as pool:
+        await connected(pool, worker)
+    assert len(attempts) == 3
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "the link to worker w1 broke"
+    ] * 2
+
+
+async def test_a_link_reconnects_even_if_whoever_listens_to_its_blocks_breaks_at_the_loss() -> None:
+    async with running_worker() as worker, WorkerPool(pool_settings(), BreaksAtLoss()) as pool:
+        await connected(pool, worker)
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        for link in pool._links.values():
+            link._connection.abort("the test says so")
+        await until(lambda: pool.statistics()[0].connects == 2)
 
 
 async def test_a_worker_that_is_not_listed_any_more_finishes_its_streams_first() -> None:
