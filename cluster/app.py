@@ -24,6 +24,20 @@ from configs.schema import BatonConfig, PoolConfig, TimeoutConfig
 
 APPLICATION = "baton"
 
+MAX_CALLS = 1024
+"""Of one worker at once. Requests pass Serve by; what comes this way are questions of `baton status` and Serve's own,
+so the bound is never felt, while Serve's default of 5 would let a few slow answers hide a worker from the next."""
+
+HEALTH_PERIOD_S = 5.0
+"""How often Serve asks a replica. Workers and gateways notice each other's loss within `timeouts.dead_s` by themselves;
+this is for a process that lives and does nothing any more."""
+
+HEALTH_MARGIN_S = 10.0
+"""What an answer may take on top of an engine's longest step, on a machine that is busy."""
+
+GATEWAY_HEALTH_S = 30.0
+"""A gateway answers within a turn of its loop; so long silent, it is stuck."""
+
 
 def build(config: BatonConfig) -> serve.Application:
     """The application `serve deploy`, `serve run` and `baton serve` start.
@@ -56,10 +70,10 @@ def worker_options(pool: PoolConfig, timeouts: TimeoutConfig) -> dict[str, objec
     return {
         "num_replicas": pool.replicas,
         "ray_actor_options": actor,
-        "max_ongoing_requests": 1024,
+        "max_ongoing_requests": MAX_CALLS,
         "graceful_shutdown_timeout_s": timeouts.drain_s,
-        "health_check_period_s": 5.0,
-        "health_check_timeout_s": math.ceil(timeouts.step_s + 10),
+        "health_check_period_s": HEALTH_PERIOD_S,
+        "health_check_timeout_s": math.ceil(timeouts.step_s + HEALTH_MARGIN_S),
     }
 
 
@@ -70,6 +84,6 @@ def gateway_options(config: BatonConfig) -> dict[str, object]:
         "ray_actor_options": {"num_cpus": config.gateway.num_cpus},
         "max_ongoing_requests": config.gateway.max_ongoing_requests,
         "graceful_shutdown_timeout_s": config.timeouts.drain_s,
-        "health_check_period_s": 5.0,
-        "health_check_timeout_s": 30.0,
+        "health_check_period_s": HEALTH_PERIOD_S,
+        "health_check_timeout_s": GATEWAY_HEALTH_S,
     }

@@ -16,6 +16,7 @@ import msgspec
 from cluster.dataplane.frames import Delta, FromGateway, FromWorker
 from cluster.dataplane.outbox import Outbox
 from cluster.errors import ProtocolViolation
+from configs.schema import TimeoutConfig
 from kvtransfer.errors import FramingError
 from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES, FrameBuffer
 
@@ -33,6 +34,11 @@ class ConnectionSettings:
     connect_s: float = 5.0
     ping_s: float = 2.0
     dead_s: float = 10.0
+
+    @classmethod
+    def of(cls, timeouts: TimeoutConfig) -> "ConnectionSettings":
+        """A deployment's."""
+        return cls(connect_s=timeouts.connect_s, ping_s=timeouts.ping_s, dead_s=timeouts.dead_s)
 
 
 class FrameReceiver(Protocol):

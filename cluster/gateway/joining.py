@@ -10,10 +10,9 @@ from configs.schema import BatonConfig
 
 def pool_settings(config: BatonConfig, model_path: str) -> PoolSettings:
     """A new identity with the cluster's secret, for workers that serve the model at `model_path`, which is read."""
-    timeouts = config.timeouts
     return PoolSettings(
         gateway=uuid.uuid4().hex,
         secret=config.security.secret,
         model_fingerprint=model_digest(model_path),
-        connection=ConnectionSettings(connect_s=timeouts.connect_s, ping_s=timeouts.ping_s, dead_s=timeouts.dead_s),
+        connection=ConnectionSettings.of(config.timeouts),
     )

@@ -26,6 +26,7 @@ from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
 from configs.schema import BatonConfig, PoolConfig, TimeoutConfig
 from kvtransfer.aclient import AsyncStoreClient
+from kvtransfer.settings import StoreSettings
 
 log = logging.getLogger("ray.serve")
 
@@ -95,12 +96,15 @@ class WorkerReplica:
             host=self._host(),
             fingerprint=fingerprint,
             secret=self._config.security.secret,
-            arena_bytes=int(store.bytes),
-            max_frame_bytes=int(store.max_frame_bytes),
-            max_handoffs=store.max_handoffs,
-            handoff_ttl_s=store.handoff_ttl_s,
+            store=StoreSettings(
+                arena_bytes=int(store.bytes),
+                socket_name="",
+                max_frame_bytes=int(store.max_frame_bytes),
+                max_handoffs=store.max_handoffs,
+                handoff_ttl_s=store.handoff_ttl_s,
+                connect_s=self._config.timeouts.connect_s,
+            ),
             streams=store.streams,
-            connect_s=self._config.timeouts.connect_s,
             idle_exit_s=store.idle_exit_s,
         )
 
@@ -125,7 +129,7 @@ class WorkerReplica:
             secret=self._config.security.secret,
             model_fingerprint=digest,
             listen_host=self._host(),
-            connection=ConnectionSettings(connect_s=timeouts.connect_s, ping_s=timeouts.ping_s, dead_s=timeouts.dead_s),
+            connection=ConnectionSettings.of(timeouts),
             drain_s=drain_time_s(timeouts),
         )
 

@@ -37,18 +37,17 @@ class StoreEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class NodeStoreSettings:
-    """One store. `fingerprint` is the digest of the KV fingerprint of the engines it serves."""
+    """One store. `fingerprint` is the digest of the KV fingerprint of the engines it serves.
+
+    The socket name in `store` stays empty: it is `name`, which follows from all the rest.
+    """
 
     node_id: str
     host: str
     fingerprint: str
     secret: bytes = field(repr=False)
-    arena_bytes: int
-    max_frame_bytes: int
-    max_handoffs: int
-    handoff_ttl_s: float
+    store: StoreSettings
     streams: int
-    connect_s: float
     idle_exit_s: float
 
     @property
@@ -81,24 +80,16 @@ class NodeStore:
 
     async def _start(self) -> StoreServer:
         settings = self._settings
-        store = StoreSettings(
-            arena_bytes=settings.arena_bytes,
-            socket_name=settings.name,
-            max_frame_bytes=settings.max_frame_bytes,
-            max_handoffs=settings.max_handoffs,
-            handoff_ttl_s=settings.handoff_ttl_s,
-            connect_s=settings.connect_s,
-        )
+        store = replace(settings.store, socket_name=settings.name)
         server = StoreServer(store, settings.secret, settings.fingerprint, self._transport())
         await server.start()
         return server
 
     def _transport(self) -> TcpTransport:
         settings = self._settings
-        network = TcpSettings(connect_s=settings.connect_s, max_frame_bytes=settings.max_frame_bytes)
-        return TcpTransport(
-            settings.secret, settings.fingerprint, settings.host, settings.streams, settings.connect_s, network
-        )
+        connect_s = settings.store.connect_s
+        network = TcpSettings(connect_s=connect_s, max_frame_bytes=settings.store.max_frame_bytes)
+        return TcpTransport(settings.secret, settings.fingerprint, settings.host, settings.streams, connect_s, network)
 
     async def _leave_when_idle(self, server: StoreServer) -> None:
         clock = asyncio.get_running_loop().time
