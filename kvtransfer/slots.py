@@ -154,11 +154,6 @@ class SlotTable:
         slot = self._by_key.get(key)
         return None if slot is None else self._slots[slot].label
 
-    def is_readable(self, key: BlockKey) -> bool:
-        """Whether the block can be pinned."""
-        slot = self._by_key.get(key)
-        return slot is not None and self._slots[slot].state in READABLE
-
     def readable(self) -> list[BlockKey]:
         """Every block that can be pinned."""
         return [key for key, slot in self._by_key.items() if self._slots[slot].state in READABLE]

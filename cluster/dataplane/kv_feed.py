@@ -34,11 +34,6 @@ class KvFeed:
         """Whether the gateway does not know everything."""
         return any(changes.waiting for changes in self._tiers.values())
 
-    @property
-    def pending_keys(self) -> int:
-        """Keys that wait, of all tiers."""
-        return sum(map(len, self._tiers.values()))
-
     def change(self, tier: KvTier, stored: Iterable[int], removed: Iterable[int]) -> None:
         """These keys appeared and then those disappeared; a key alternates between the two over time."""
         changes = self._tiers[tier]

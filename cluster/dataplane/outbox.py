@@ -36,11 +36,6 @@ class Outbox:
     def __repr__(self) -> str:
         return f"<Outbox frames={len(self._frames)} deltas={len(self._deltas)}>"
 
-    @property
-    def waiting_deltas(self) -> int:
-        """Outputs with a delta waiting."""
-        return len(self._deltas)
-
     def add(self, frame: FromWorker | FromGateway) -> None:
         """Send this after what was added before. A `Load` or `Pong` replaces an older one that still waits."""
         if isinstance(frame, Load):

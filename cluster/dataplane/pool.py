@@ -35,12 +35,9 @@ class LinkStatistics:
 class WorkerPool:
     """Implements `cluster.coordinator.workers.Workers`. Made and closed on a running loop."""
 
-    def __init__(
-        self, settings: PoolSettings, kv: KvListener | None = None, on_change: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, settings: PoolSettings, kv: KvListener | None = None) -> None:
         self._settings = settings
         self._observer = LinkObserver(self._changed, kv)
-        self._on_change = on_change
         self._links: dict[str, WorkerLink] = {}
         self._tasks: dict[WorkerLink, asyncio.Task[None]] = {}
         self._waiters: set[asyncio.Future[None]] = set()
@@ -165,8 +162,6 @@ class WorkerPool:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        if self._on_change is not None:
-            self._on_change()
 
 
 def _replica(replica_id: str, info: WorkerInfo, load: Load | None, fresh: bool) -> Replica:

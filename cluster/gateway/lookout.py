@@ -17,7 +17,6 @@ from cluster.gateway.kv_index_feed import KvIndexFeed
 from configs.schema import BatonConfig
 
 SETTLE_S = 10.0
-LOOK_EVERY_S = 0.05
 
 
 class NotSeen(Exception):
@@ -51,11 +50,12 @@ async def lookout(config: BatonConfig, application: str, model_path: str) -> Asy
 
 
 async def _settle(pool: WorkerPool, routing: Routing) -> None:
-    """Return when every listed worker is connected and its device's blocks are known."""
+    """Return when every listed worker is connected and its device's blocks are known.
+
+    The pool wakes for reports of load, which every worker sends each second, whatever else it tells.
+    """
     try:
-        async with asyncio.timeout(SETTLE_S):
-            while not _is_settled(pool, routing):  # noqa: ASYNC110  (the index tells nobody when it changes)
-                await asyncio.sleep(LOOK_EVERY_S)
+        await pool.wait_for(lambda _: _is_settled(pool, routing), SETTLE_S)
     except TimeoutError:
         links = [f"{each.replica_id}: {each.last_error or 'silent'}" for each in pool.statistics()]
         raise NotSeen(

@@ -131,8 +131,8 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         assert statistics.pinned == len(self._pinned())
         assert statistics.pins == sum(block.pins for block in self._pinned())
         assert statistics.free == SLOTS - self.model.used
+        assert set(self.table.readable()) == {key for key, block in self.model.blocks.items() if block.owner is None}
         for key, block in self.model.blocks.items():
-            assert self.table.is_readable(key) == (block.owner is None)
             assert self.table.is_being_written(key) == (block.owner is not None)
 
 

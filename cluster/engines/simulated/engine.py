@@ -83,16 +83,6 @@ class SimulatedEngine:
         """Blocks the device can hold."""
         return self._settings.device_blocks
 
-    @property
-    def has_store(self) -> bool:
-        """Whether the node's store can be used now."""
-        return self._link is not None and self._link.attachment is not None
-
-    @property
-    def held_blocks(self) -> int:
-        """Blocks of the device that requests hold or that wait to be committed to the store."""
-        return self._core.table.held
-
     def kv_fingerprint(self) -> KvFingerprint:
         """Who may exchange blocks with this engine."""
         return kv_fingerprint(self._settings)
@@ -159,11 +149,6 @@ class SimulatedEngine:
             self._resumed.clear()
         else:
             self._resumed.set()
-
-    def clear_prefix_cache(self) -> None:
-        """Forget all cached blocks of the device; running requests keep theirs."""
-        self._core.table.clear()
-        self._core.log.cleared()
 
     def check(self) -> None:
         """Raise AssertionError unless the engine's state is consistent."""

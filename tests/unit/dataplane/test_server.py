@@ -204,12 +204,12 @@ async def test_a_slow_gateway_merges_what_waits_and_stalls_nobody() -> None:
         (connection,) = [g.connection for g in worker.server._gateways if g.name == "raw"]
 
         sent = 0
-        while connection.outbox.waiting_deltas == 0 or sent < 400:
+        while not connection.outbox._deltas or sent < 400:
             running.sink.delta(_long_delta(sent))
             quick.say(sent)
             sent += 1
             assert [d.token_ids for d in await quick_stream.next()] == [[sent - 1]]
-            assert connection.outbox.waiting_deltas <= 1
+            assert len(connection.outbox._deltas) <= 1
         running.say(sent, finish="stop")
 
         slow.connection._transport.resume_reading()

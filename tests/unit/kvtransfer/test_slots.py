@@ -36,7 +36,7 @@ def test_reserving_evicts_the_end_of_an_unused_chain_first(table: SlotTable) -> 
     fill(table, A, B, C)
     table.unpin([slot for key in (A, B, C) if (slot := table.pin(key)) is not None])
     table.reserve([D], ME)
-    assert [table.is_readable(key) for key in (A, B, C)] == [True, True, False]
+    assert [key in table.readable() for key in (A, B, C)] == [True, True, False]
     assert table.statistics().evicted_blocks == 1
 
 
@@ -44,7 +44,7 @@ def test_a_block_asked_for_again_is_not_the_next_to_go(table: SlotTable) -> None
     fill(table, A, B, C)
     table.reserve([A], OTHER)
     table.reserve([D], OTHER)
-    assert [table.is_readable(key) for key in (A, B, C)] == [True, False, True]
+    assert [key in table.readable() for key in (A, B, C)] == [True, False, True]
 
 
 def test_a_pinned_block_is_never_evicted(table: SlotTable) -> None:
@@ -59,11 +59,11 @@ def test_a_distrusted_block_can_be_written_again_while_it_is_read(table: SlotTab
     slot = table.pin(A)
     assert slot is not None
     table.distrust(A)
-    assert not table.is_readable(A)
+    assert A not in table.readable()
     fill(table, A)
     assert table.pin(A) != slot
     table.unpin([slot])
-    assert table.is_readable(A)
+    assert A in table.readable()
     table.check()
 
 

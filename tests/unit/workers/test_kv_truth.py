@@ -3,7 +3,6 @@
 import asyncio
 import random
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 
 from cluster.errors import ReplicaLost
 from routing.index import Tier
-from tests.unit.dataplane.peers import pool_settings
-from tests.unit.engines.simulated.bench import prompt_of, write_model
+from tests.unit.engines.simulated.bench import clear_prefix_cache, prompt_of, write_model
 from tests.unit.workers.kv_fleet import DEADLINE_S, DEVICE_BLOCKS, Fleet, running_fleet, start_member, whole
 
 
@@ -62,7 +60,7 @@ async def rest(fleet: Fleet, rng: random.Random) -> None:
 
 
 async def clear_a_device(fleet: Fleet, rng: random.Random) -> None:
-    fleet.members[rng.choice(sorted(fleet.members))].engine.clear_prefix_cache()
+    clear_prefix_cache(fleet.members[rng.choice(sorted(fleet.members))].engine)
 
 
 async def cut_a_connection(fleet: Fleet, rng: random.Random) -> None:
@@ -163,13 +161,12 @@ async def test_a_worker_killed_under_load_leaves_the_index_at_once(model: Path) 
                 await asyncio.sleep(0.01)
         stream = fleet.open("killed", prompt_of(128, first=8))
         await stream.next()
-        killed_at = time.monotonic()
         process.kill()
-        with pytest.raises(ReplicaLost):
+        with pytest.raises(ReplicaLost) as lost:
             await whole(stream)
+        assert "silent" not in str(lost.value), "it took the deadline of a silent connection"
         assert fleet.device_known(["killed"]) == {"killed": set()}
         assert fleet.index.statistics().degraded == 1
-        assert time.monotonic() - killed_at < pool_settings().connection.dead_s / 2
         await fleet.listed()
         assert fleet.index.statistics().degraded == 0
 

@@ -53,6 +53,22 @@ def settings(model: Path, **changes: Any) -> SimulatedSettings:
     return SimulatedSettings(model_path=model, **(defaults | changes))
 
 
+def has_store(engine: SimulatedEngine) -> bool:
+    """Whether the engine can use its node's store now."""
+    return engine._link is not None and engine._link.attachment is not None
+
+
+def held_blocks(engine: SimulatedEngine) -> int:
+    """Blocks of the device that requests hold or that wait to be committed to the store."""
+    return engine._core.table.held
+
+
+def clear_prefix_cache(engine: SimulatedEngine) -> None:
+    """Let the device forget all its cached blocks, as vLLM's reset does; running requests keep theirs."""
+    engine._core.table.clear()
+    engine._core.log.cleared()
+
+
 def request(name: str, prompt: list[int], handoff_id: str | None = None, **sampling: Any) -> EngineRequest:
     """A request; greedy unless told otherwise."""
     encoded = msgspec.msgpack.encode({"temperature": 0.0, "max_tokens": 8} | sampling)

@@ -9,7 +9,16 @@ from cluster.engines.simulated.engine import SimulatedEngine
 from cluster.engines.simulated.faults import Faults
 from cluster.engines.simulated.vocabulary import Vocabulary
 from cluster.errors import EngineFailed, InvalidRequest
-from tests.unit.engines.simulated.bench import prompt_of, reference, request, run, run_all, settings
+from tests.unit.engines.simulated.bench import (
+    clear_prefix_cache,
+    held_blocks,
+    prompt_of,
+    reference,
+    request,
+    run,
+    run_all,
+    settings,
+)
 
 
 @pytest.fixture
@@ -40,7 +49,7 @@ async def test_sixty_four_requests_at_once_get_the_tokens_of_the_reference(
         *(run(engine, request(str(index), prompt, max_tokens=20)) for index, prompt in enumerate(prompts))
     )
     assert [answer.token_ids for answer in answers] == [reference(settings(model), prompt, 20) for prompt in prompts]
-    assert engine.held_blocks == 0
+    assert held_blocks(engine) == 0
     engine.check()
 
 
@@ -91,7 +100,7 @@ async def test_out_of_blocks_the_latest_arrival_is_computed_again(model: Path) -
     )
     assert engine.statistics().counters["preemptions"] > 0
     assert [answer.token_ids for answer in answers] == [reference(used, prompt, 100) for prompt in prompts]
-    assert engine.held_blocks == 0
+    assert held_blocks(engine) == 0
     await engine.close()
 
 
@@ -109,7 +118,7 @@ async def test_closing_the_iterator_at_any_moment_releases_every_block(
     with pytest.raises(asyncio.CancelledError):
         await reading
     statistics = engine.statistics()
-    assert (statistics.running, statistics.waiting, statistics.kv_usage, engine.held_blocks) == (0, 0, 0, 0)
+    assert (statistics.running, statistics.waiting, statistics.kv_usage, held_blocks(engine)) == (0, 0, 0, 0)
     computed = statistics.counters.get("tokens", 0)
     await engine.check_health()
     assert engine.statistics().counters.get("tokens", 0) == computed
@@ -193,7 +202,7 @@ async def test_events_tell_what_the_prefix_cache_holds(model: Path) -> None:
     changes = await anext(events)
     assert [change.kind for change in changes] == ["removed", "stored"]
     assert list(changes[0].hashes) == list(reversed(stored.hashes))
-    engine.clear_prefix_cache()
+    clear_prefix_cache(engine)
     assert await anext(events) == [BlocksChanged("cleared")]
     await events.aclose()
     await engine.close()

@@ -19,7 +19,16 @@ from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
-from tests.unit.engines.simulated.bench import prompt_of, reference, request, run, settings
+from tests.unit.engines.simulated.bench import (
+    clear_prefix_cache,
+    has_store,
+    held_blocks,
+    prompt_of,
+    reference,
+    request,
+    run,
+    settings,
+)
 
 SECRET = b"secret"
 _names = (f"baton-test-simulated-{os.getpid()}-{number}" for number in itertools.count())
@@ -112,7 +121,7 @@ async def test_decode_computes_no_more_than_the_partial_last_block(node: Node) -
         whole = length // 16
         assert (answer.num_cached_tokens, cost(answer)) == (min(16 * whole, length - 1), (whole, 0, ""))
         assert decoder.statistics().counters["computed_prompt_tokens"] - before == max(1, length - 16 * whole)
-    await until(lambda: prefill.held_blocks == decoder.held_blocks == 0)
+    await until(lambda: held_blocks(prefill) == held_blocks(decoder) == 0)
 
 
 async def test_hand_offs_at_concurrency_sixty_four_give_the_tokens_of_the_reference(node: Node) -> None:
@@ -197,7 +206,7 @@ async def test_the_next_turn_finds_the_blocks_another_engine_decoded(node: Node)
     first, second = await node.engine(), await node.engine()
     prompt = prompt_of(40)
     answer = await run(first, request("turn one", prompt, max_tokens=60))
-    await until(lambda: first.held_blocks == 0)
+    await until(lambda: held_blocks(first) == 0)
     conversation = prompt + answer.token_ids
     follow_up = await run(second, request("turn two", conversation))
     assert follow_up.num_cached_tokens == 96
@@ -220,7 +229,7 @@ async def test_a_cached_prompt_is_committed_like_a_computed_one(node: Node) -> N
     await node.server.close()
     await node.start_store()
     await until(lambda: prefill.statistics().counters["store_lost"] == decoder.statistics().counters["store_lost"] == 1)
-    await until(lambda: prefill.has_store and decoder.has_store)
+    await until(lambda: has_store(prefill) and has_store(decoder))
     assert await node.prefill(prefill, prompt, "second") == "ready"
     assert cost(await decode(decoder, prompt, 6)) == (6, 0, "")
 
@@ -235,7 +244,7 @@ async def test_a_lost_store_costs_time_but_no_request(node: Node) -> None:
         tokens += delta.token_ids
     assert tokens == reference(node.settings, prompt, 100)
     assert right(node.settings, prompt_of(90), await run(engine, request("two", prompt_of(90))))
-    await until(lambda: engine.held_blocks == 0)
+    await until(lambda: held_blocks(engine) == 0)
     await node.start_store()
 
 
@@ -258,11 +267,11 @@ async def test_closing_a_request_while_it_loads_leaves_nothing_held(node: Node) 
             await asyncio.sleep(0)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-        await until(lambda: decoder.held_blocks == 0)
-        decoder.clear_prefix_cache()
+        await until(lambda: held_blocks(decoder) == 0)
+        clear_prefix_cache(decoder)
         decoder.check()
     assert right(node.settings, prompt, await decode(decoder, prompt, 18))
     client = await node.client()
-    await until(lambda: decoder.held_blocks == 0)
+    await until(lambda: held_blocks(decoder) == 0)
     assert (await client.statistics()).pins == 0
     await client.close()
