@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from routing.books import Column, Floats
 from routing.pool import Pool
 
-CAPACITY = 4.0
+CAPACITY = 5.0
 """What a second of prefill costs requests that are still to come, in seconds: they wait, and lose cached blocks."""
 
 DECODING = 0.5

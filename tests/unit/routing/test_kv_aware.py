@@ -207,7 +207,7 @@ def test_the_decision_says_why() -> None:
     desk.hold("d0", 4000)
     assert desk.route(prompt(4030)).why == (
         "d0 computes the prompt itself: first token in 0.013 s (30 tokens to compute after 0.000 s of waiting), the "
-        "cheapest at 0.539 s, 2.141 s less than the next"
+        "cheapest at 0.542 s, 2.569 s less than the next"
     )
 
 

@@ -59,7 +59,7 @@ def hot_prefix(prefills: int, decodes: int, make: Make, gap_s: float) -> World:
 @pytest.mark.parametrize("gap_s", [0.0, 0.02])
 def test_a_hot_prefix_does_not_pile_up(prefills: int, decodes: int, gap_s: float) -> None:
     ours, least = (hot_prefix(prefills, decodes, make, gap_s) for make in (kv_aware, least_loaded))
-    assert min(served(ours, Role.DECODE)) >= 14
+    assert min(served(ours, Role.DECODE)) >= 12
     assert mean(s.latency_s for s in ours.served) <= 1.05 * mean(s.latency_s for s in least.served)
 
 
