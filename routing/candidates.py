@@ -10,9 +10,8 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from routing.books import Floats, Rows
+from routing.books import Floats
 from routing.halves import Halves, Seats, Sources
 from routing.pool import Pool
 from routing.router import Rng, RouteRequest
@@ -21,9 +20,6 @@ from routing.view import View
 
 _SHORTLIST = 2
 _SAME_VIOLATION = 0.01
-_ALONE = -1
-
-Mask = NDArray[np.bool_]
 
 
 class Option(NamedTuple):
@@ -95,46 +91,39 @@ class Search:
 
     def found(self) -> Found:
         """Constraints are violated as little as can be."""
-        request, prefills, decodes = self.request, self.view.prefills, self.view.decodes
-        if request.may_disaggregate and len(prefills):
-            fit_sources = _fit(prefills, request, request.prompt_tokens + 1)
-        else:
-            fit_sources = np.zeros(len(prefills), dtype=np.bool_)
-        prints: set[int] = set(prefills.fingerprints[fit_sources].tolist())
-        wanted = _any_of(decodes.fingerprints, prints)
-        wanted &= decodes.block_size < request.prompt_tokens
-        sources, seats = self.halves.sources(), self.halves.seats(wanted)
-        fit_seats = _least_violating(seats, _fit(decodes, request, request.prompt_tokens + request.max_tokens))
-        if not fit_seats.any():
+        matches = self.view.matches(self.request)
+        sources, seats = self.halves.sources(), self.halves.seats(matches)
+        unfit = _least_violating(seats, matches.seats)
+        if not len(unfit) or unfit[unfit.argmin()] == inf:
             return Found(sources, seats, [])
-        options = self._alone(seats, fit_seats)
-        for code in sorted(prints):
-            theirs = fit_seats & wanted & (decodes.fingerprints == code)
-            if theirs.any():
-                mine = fit_sources & (prefills.fingerprints == code)
-                options += self._pairs(sources, seats, mine, theirs)
+        options = self._alone(seats, unfit)
+        for partners in matches.partners:
+            options += self._pairs(
+                sources, seats, sources.cost_s + partners.sources, seats.cost_s + partners.seats + unfit
+            )
         return Found(sources, seats, self._ordered(options))
 
-    def _alone(self, seats: Seats, fit: Mask) -> list[Option]:
+    def _alone(self, seats: Seats, unfit: Floats) -> list[Option]:
         """Decode replicas that compute the prompt themselves."""
-        cost_s = np.where(fit, seats.alone_s, inf)
+        cost_s = seats.alone_s + unfit
         best = _lone(seats, int(cost_s.argmin()))
         at = cheapest(cost_s, TOLERANCE * best.ttft_s, seats.turn, self.rng, self.alone)
         return [_lone(seats, place) for place in at]
 
-    def _pairs(self, sources: Sources, seats: Seats, fit_sources: Mask, fit_seats: Mask) -> list[Option]:
-        """The best of each half, and where they are apart also partners on one node."""
-        source_s, seat_s = np.where(fit_sources, sources.cost_s, inf), np.where(fit_seats, seats.cost_s, inf)
+    def _pairs(self, sources: Sources, seats: Seats, source_s: Floats, seat_s: Floats) -> list[Option]:
+        """The best of each half, and where they are apart also partners on one node. Of infinite cost are the unfit."""
+        if seat_s[seat_s.argmin()] == inf:
+            return []
         tolerance_s = TOLERANCE * float(sources.done_s[source_s.argmin()])
         best_sources = cheapest(source_s, tolerance_s, sources.turn, self.rng, _SHORTLIST)
         best_seats = cheapest(seat_s, tolerance_s, seats.turn, self.rng, _SHORTLIST)
         pairs = {(source, seat): None for source in best_sources for seat in best_seats}
         if sources.pool.nodes[best_sources[0]] != seats.pool.nodes[best_seats[0]]:
             for source in best_sources:
-                if (near := _cheapest_on(int(sources.pool.nodes[source]), seats.pool, seat_s)) is not None:
+                if (near := _cheapest_on(sources.pool.nodes[source], seats.pool, seat_s)) is not None:
                     pairs[source, near] = None
             for seat in best_seats:
-                if (near := _cheapest_on(int(seats.pool.nodes[seat]), sources.pool, source_s)) is not None:
+                if (near := _cheapest_on(seats.pool.nodes[seat], sources.pool, source_s)) is not None:
                     pairs[near, seat] = None
         firsts = {source: _first(sources, source) for source in {source for source, _ in pairs}}
         seconds = {seat: self._second(seats, seat) for seat in {seat for _, seat in pairs}}
@@ -205,33 +194,16 @@ def _lone(seats: Seats, seat: int) -> Option:
     )
 
 
-def _fit(pool: Pool, request: RouteRequest, needed_tokens: int) -> Mask:
-    """Which replicas have not failed this request yet and have room for it: see `routing.fit`."""
-    fit: Mask = pool.max_model_len >= needed_tokens
-    for replica_id in request.exclude:
-        place = pool.place.get(replica_id)
-        if place is not None:
-            fit[place] = False
-    return fit
-
-
-def _least_violating(seats: Seats, fit: Mask) -> Mask:
+def _least_violating(seats: Seats, unfit: Floats) -> Floats:
+    """Unfit are also those that violate constraints more than others do."""
     violation = seats.decoding.violation
-    if not violation.any() or not fit.any():
-        return fit
-    allowed: Mask = fit & (violation <= violation[fit].min() + _SAME_VIOLATION)
-    return allowed
-
-
-def _any_of(codes: Rows, wanted: set[int]) -> Mask:
-    found: Mask = np.zeros(len(codes), dtype=np.bool_)
-    for code in wanted:
-        found |= codes == code
-    return found
+    if violation is None:
+        return unfit
+    least = (violation + unfit).min(initial=inf)
+    return np.where(violation <= least + _SAME_VIOLATION, unfit, inf)
 
 
 def _cheapest_on(node: int, pool: Pool, cost_s: Floats) -> int | None:
     """The cheapest replica of a node, None when there is none of finite cost."""
-    priced = np.where(pool.nodes == node, cost_s, inf)
-    place = int(priced.argmin())
-    return place if priced[place] < inf else None
+    place = min(pool.on_node.get(node, ()), key=cost_s.item, default=None)
+    return place if place is not None and cost_s[place] < inf else None

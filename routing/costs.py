@@ -10,13 +10,16 @@ The cost of a placement is the request's own time, and what it takes from others
     prefill replicas could
 
 `docs/decisions/routing-cost.md` says why each term is there. All functions return columns, one entry for each replica.
+
+A decision makes some sixty steps over short columns, so what a step costs counts: numpy takes a column of floats, or a
+`number`, at once, but converts an integer or a Python float first, which takes longer than the arithmetic. So counts
+are whole floats, which are exact up to 2 ** 53.
 """
 
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from routing.books import Column, Floats
 from routing.pool import Pool
@@ -34,7 +37,10 @@ ARRIVING = 0.25
 """How many requests are taken to come and wait for prefill on a decode replica that has none, in a cluster that could
 prefill elsewhere. What is short next to a hand-off is computed there all the same."""
 
-Counts = NDArray[np.intp]
+
+def number(value: float) -> Floats:
+    """A number that columns are combined with more than once: an array of no dimensions."""
+    return np.array(value, dtype=np.float64)
 
 
 class Job(NamedTuple):
@@ -54,12 +60,13 @@ class Job(NamedTuple):
 class Cached(NamedTuple):
     """Blocks of the prompt, without that of its last token, which is never credited.
 
-    `device` are there; `ready` will be when the queue in front is done; `host` with the node's store as well.
+    `device` are there; `ready` will be when the queue in front is done; `host` with the node's store as well, None when
+    no store has any.
     """
 
-    device: Counts
-    ready: Counts
-    host: Counts
+    device: Floats
+    ready: Floats
+    host: Floats | None
 
 
 class Lacking(NamedTuple):
@@ -68,8 +75,8 @@ class Lacking(NamedTuple):
     `capacity_s` is the engine's time for it, whoever shares its steps.
     """
 
-    tokens: Counts
-    chunks: Counts
+    tokens: Floats
+    chunks: Floats
     work_s: Floats
     load_s: Floats
     capacity_s: Floats
@@ -84,24 +91,24 @@ class Decoding(NamedTuple):
     """The request in the batch. `batch` and `step_s` are without it; `cost_s` covers its tokens and others' steps.
 
     `blocks` will newly be held; `violation` is by what fraction the time of a step or the blocks would exceed their
-    bounds.
+    bounds, None when they do so nowhere.
     """
 
     batch: Floats
     step_s: Floats
     itl_s: Floats
     cost_s: Floats
-    blocks: Counts
-    violation: Floats
+    blocks: Floats
+    violation: Floats | None
 
 
-def lacking(pool: Pool, prompt: int, cached: Cached) -> Lacking:
+def lacking(pool: Pool, prompt_tokens: int, cached: Cached) -> Lacking:
     """The store's blocks are loaded where that is faster than computing them."""
-    size, ready = pool.block_size, cached.ready
+    prompt, size, ready = number(prompt_tokens), pool.block_size, cached.ready
     start = ready * size
     load_s = np.zeros(len(pool))
     work_s = _work_s(pool, prompt, start)
-    if (cached.host > ready).any():
+    if cached.host is not None:
         from_store = np.maximum(cached.host, ready) * size
         maybe_s = pool.host_latency_s + (from_store - start) * pool.host_token_s
         less_s = _work_s(pool, prompt, from_store)
@@ -109,39 +116,52 @@ def lacking(pool: Pool, prompt: int, cached: Cached) -> Lacking:
         start, load_s = np.where(better, from_store, start), np.where(better, maybe_s, load_s)
         work_s = np.where(better, less_s, work_s)
     tokens = prompt - start
-    capacity_s = work_s + pool.chunk_s * (tokens / pool.chunk_tokens)
-    return Lacking(tokens, -(-tokens // pool.chunk_tokens), work_s, load_s, capacity_s)
+    chunks = tokens / pool.chunk_tokens
+    return Lacking(tokens, np.ceil(chunks), work_s, load_s, work_s + pool.chunk_s * chunks)
 
 
-def _work_s(pool: Pool, prompt: int, start: Counts) -> Floats:
+def _work_s(pool: Pool, prompt: Floats, start: Floats) -> Floats:
     """Computing the prompt from token `start` on."""
-    tokens = prompt - start
-    work_s: Floats = tokens * (pool.token_s + pool.attention_s * (start + 0.5 * tokens))
+    work_s: Floats = (prompt - start) * (pool.token_s + pool.attention_s * (0.5 * (start + prompt)))
     return work_s
 
 
 def backlog_s(pool: Pool, books: Floats, now: float) -> Floats:
     """The time until a prompt's turn comes. `books` are the ledger's columns of this pool: see `Account.backlog_s`."""
-    done_s = np.minimum(np.maximum(now - books[Column.FRONT_SINCE], 0.0), books[Column.FRONT_S])
+    waited_s = np.maximum(number(now) - books[Column.FRONT_SINCE], 0.0)
+    done_s = np.minimum(waited_s, books[Column.FRONT_S])
     left_s: Floats = np.maximum(books[Column.PREFILL_S] - done_s, 0.0) + pool.others_prefill_s
     return left_s
 
 
-def decoding(pool: Pool, books: Floats, job: Job, device: Counts) -> Decoding:
-    """Other gateways' requests are taken to be like this one. `device` blocks of the prompt are there already."""
-    others = pool.others_requests
+def decoding(pool: Pool, books: Floats, job: Job, whole: Floats, device: Floats) -> Decoding:
+    """Other gateways' requests are taken to be like this one.
+
+    `whole` is how many blocks of the prompt are full without its last token, `device` of them are there already.
+    """
+    others, outputs, output = pool.others_requests, number(job.outputs), number(job.output)
     batch = books[Column.REQUESTS] + others
-    read = books[Column.CONTEXT_TOKENS] + others * job.context
-    step_s = pool.step_s + pool.step_request_s * batch + pool.step_context_s * read
-    request_s = job.outputs * (pool.step_request_s + pool.step_context_s * job.context)
-    itl_s = step_s + request_s
-    cost_s = DECODING * job.output * (itl_s + step_s - pool.step_s)
-    if batch.max(initial=0.0) + job.outputs > pool.max_running:
+    read = books[Column.CONTEXT_TOKENS] + others * number(job.context)
+    batch_s = pool.step_request_s * batch + pool.step_context_s * read
+    step_s = pool.step_s + batch_s
+    itl_s = step_s + pool.step_request_s * outputs + pool.step_context_s * number(job.outputs * job.context)
+    cost_s = number(DECODING * job.output) * (itl_s + batch_s)
+    if _most(batch) + job.outputs > pool.max_running:
         excess = np.maximum(batch + (job.outputs - pool.max_running), 0.0)
         cost_s += excess * (job.output / pool.max_running) * itl_s
-    blocks = -(-job.prompt // pool.block_size) + job.outputs * -(-job.output // pool.block_size) - device
+    blocks = (whole + 1.0) - device + np.ceil(output / pool.block_size) * outputs
     held = (pool.others_blocks + books[Column.BLOCKS] + blocks) / pool.kv_blocks
-    violation = np.maximum(held - 1.0, 0.0)
-    if job.itl_target_s < inf:
-        violation += np.maximum(itl_s / job.itl_target_s - 1.0, 0.0)
-    return Decoding(batch, step_s, itl_s, cost_s, blocks, violation)
+    return Decoding(batch, step_s, itl_s, cost_s, blocks, _violation(held, itl_s, job.itl_target_s))
+
+
+def _violation(held: Floats, itl_s: Floats, target_s: float) -> Floats | None:
+    """`held` is a share of the device's blocks."""
+    if target_s == inf and _most(held) <= 1.0:
+        return None
+    violation: Floats = np.maximum(held - 1.0, 0.0) + np.maximum(itl_s / target_s - 1.0, 0.0)
+    return violation if violation.any() else None
+
+
+def _most(column: Floats) -> float:
+    """The largest entry, 0 if there is none; sooner than `max`."""
+    return float(column[column.argmax()]) if len(column) else 0.0

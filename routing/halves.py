@@ -7,23 +7,21 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from routing.books import Books, Column, Floats
 from routing.costs import (
-    ARRIVING,
     CAPACITY,
-    STALLING,
     Cached,
-    Counts,
     Decoding,
     Job,
     Lacking,
     backlog_s,
     decoding,
     lacking,
+    number,
 )
 from routing.index import Prefixes
+from routing.matches import Matches
 from routing.pool import Pool
 from routing.view import View
 
@@ -56,8 +54,8 @@ class Seats(NamedTuple):
     compute_s: Floats
     load_s: Floats
     first_step_s: Floats
-    whole: Counts
-    device: Counts
+    whole: Floats
+    device: Floats
     lacking: Lacking
     decoding: Decoding
 
@@ -81,37 +79,36 @@ class Halves:
         """Every prefill replica."""
         pool = self._view.prefills
         which = slice(len(pool))
-        lacks = self._lacking.part(which)
-        queue_s = self._backlog_s[which]
+        lacks, queue_s = self._lacking.part(which), self._backlog_s[which]
         compute_s = lacks.work_s + pool.chunk_s * lacks.chunks
         done_s = queue_s + compute_s + lacks.load_s
         cost_s = done_s + CAPACITY * lacks.capacity_s
         return Sources(pool, self._books[Column.TURN, which], cost_s, queue_s, compute_s, done_s, lacks)
 
-    def seats(self, wanted: NDArray[np.bool_]) -> Seats:
-        """Every decode replica. Where `wanted`, prefill replicas could compute the prompt.
+    def seats(self, matches: Matches) -> Seats:
+        """Every decode replica. Each step that computes a chunk is a decode step as well.
 
-        A decode replica's time is wanted there even while nothing decodes. Each step that computes a chunk is a decode
-        step as well.
+        Where prefill replicas could compute the prompt, a decode replica's time is wanted even while nothing decodes.
         """
-        pool, prompt = self._view.decodes, self._job.prompt
+        pool, prompt = self._view.decodes, number(self._job.prompt)
         which = slice(len(self._view.prefills), None)
         books, lacks, device = self._books[:, which], self._lacking.part(which), self._cached.device[which]
-        steps = decoding(pool, books, self._job, device)
-        step_s = np.where(steps.batch > 0, steps.step_s, 0.0)
+        whole = np.floor(number(self._job.prompt - 1) / pool.block_size)
+        steps = decoding(pool, books, self._job, whole, device)
+        batch, step_s = steps.batch, steps.step_s * np.sign(steps.batch)  # no step runs where nothing decodes
         wait_s = 0.5 * step_s
         chunk_s = np.maximum(step_s, pool.chunk_s)
-        queue_s = self._backlog_s[which] + books[Column.PREFILL_TOKENS] * (chunk_s - pool.chunk_s) / pool.chunk_tokens
+        queued_chunks = books[Column.PREFILL_TOKENS] / pool.chunk_tokens
+        queue_s = self._backlog_s[which] + queued_chunks * (chunk_s - pool.chunk_s)
         compute_s = lacks.work_s + chunk_s * lacks.chunks
-        delayed = CAPACITY + np.maximum(np.where(wanted, STALLING, 1.0) * steps.batch, ARRIVING * wanted)
+        delayed = CAPACITY + np.maximum(matches.stalling * batch, matches.arriving)
         alone_s = queue_s + wait_s + compute_s + lacks.load_s + delayed * lacks.capacity_s + steps.cost_s
 
-        whole = (prompt - 1) // pool.block_size
         fetched = (whole - device) * pool.block_size
-        load_s = np.where(fetched > 0, pool.host_latency_s + fetched * pool.host_token_s, 0.0)
+        load_s = pool.host_latency_s * np.sign(fetched) + pool.host_token_s * fetched
         rest_s = (prompt - whole * pool.block_size) * (pool.token_s + pool.attention_s * prompt)
         first_step_s = wait_s + steps.itl_s + rest_s
-        cost_s = load_s + first_step_s + rest_s * steps.batch + steps.cost_s
+        cost_s = load_s + first_step_s + rest_s * batch + steps.cost_s
         turn = books[Column.TURN]
         return Seats(
             pool, turn, cost_s, alone_s, queue_s, wait_s, compute_s, load_s, first_step_s, whole, device, lacks, steps
@@ -122,21 +119,29 @@ class Halves:
         return self._prefixes(int(pool.block_size[place])).nodes.get(pool.node_ids[place], 0)
 
     def _look_up(self, pool: Pool) -> Cached:
-        device, promised, host = np.zeros((3, len(pool)), dtype=np.intp)
+        """Mappings that are the device's own say nothing new."""
+        device = _found_none(pool)
+        promised = host = None
         for size in pool.block_sizes:
             prefixes = self._prefixes(size)
             _spread(prefixes.device, device, pool, size)
             if prefixes.promised is not prefixes.device:
+                promised = _found_none(pool) if promised is None else promised
                 _spread(prefixes.promised, promised, pool, size)
             if prefixes.host is not prefixes.device:
+                host = _found_none(pool) if host is None else host
                 _spread(prefixes.host, host, pool, size)
-        return Cached(device, np.maximum(device, promised), host)
+        return Cached(device, device if promised is None else np.maximum(device, promised), host)
 
 
-def _spread(found: Mapping[str, int], counts: Counts, pool: Pool, size: int) -> None:
+def _found_none(pool: Pool) -> Floats:
+    return np.zeros(len(pool))
+
+
+def _spread(found: Mapping[str, int], blocks: Floats, pool: Pool, size: int) -> None:
     """Write down what was found of replicas in the pool with blocks of `size`."""
     places, several = pool.place, len(pool.block_sizes) > 1
-    for replica_id, blocks in found.items():
+    for replica_id, count in found.items():
         place = places.get(replica_id)
         if place is not None and not (several and pool.block_size[place] != size):
-            counts[place] = blocks
+            blocks[place] = count

@@ -19,6 +19,7 @@ from routing.rates import Metric, Rates
 @dataclass(slots=True)
 class Pool:
     """Entry `i` of every column is about replica `ids[i]`. `fingerprints` and `nodes` are codes: equal or not.
+    `on_node` has the places by node.
 
     `others_requests` and `others_prefill_s` are other gateways' work, at first as reported; `others_blocks` are device
     blocks held that this gateway did not reserve. `rows` is where the ledger's books tell of them, `seen_requests` and
@@ -31,10 +32,11 @@ class Pool:
     block_sizes: Sequence[int]
     chunk_tokens: int
     max_running: int
+    on_node: Mapping[int, Sequence[int]]
     fingerprints: NDArray[np.intp]
     nodes: NDArray[np.intp]
     max_model_len: NDArray[np.intp]
-    block_size: NDArray[np.intp]
+    block_size: Floats
     kv_blocks: Floats
     token_s: Floats
     attention_s: Floats
@@ -61,8 +63,9 @@ class Pool:
         ids, node_ids = self.ids[which], self.node_ids[which]
         columns = {name: getattr(self, name)[which] for name in _COLUMNS}
         place = {replica_id: i for i, replica_id in enumerate(ids)}
-        sizes = sorted(set(columns["block_size"].tolist()))
-        return Pool(ids, node_ids, place, sizes, self.chunk_tokens, self.max_running, **columns)
+        sizes = sorted(set(map(int, columns["block_size"])))
+        on_node = _by_node(columns["nodes"])
+        return Pool(ids, node_ids, place, sizes, self.chunk_tokens, self.max_running, on_node, **columns)
 
     def report(self, seen: Mapping[str, "Seen"]) -> None:
         """The latest reports; of other gateways nothing else is assumed yet."""
@@ -94,23 +97,12 @@ class Seen:
     given_prefill_s: float
 
 
-class Codes:
-    """Small numbers for names."""
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-
-    def of(self, names: Sequence[str]) -> NDArray[np.intp]:
-        """Equal numbers for equal names."""
-        return np.array([self._codes.setdefault(name, len(self._codes)) for name in names], dtype=np.intp)
-
-
 def pool_of(replicas: Sequence[Replica], seen: Mapping[str, Seen], rates: Rates, books: Books) -> Pool:
     """The columns of these replicas."""
     profile = rates.profile
     ids = [replica.replica_id for replica in replicas]
     node_ids = [replica.node_id for replica in replicas]
-    sizes = [replica.block_size_tokens for replica in replicas]
+    nodes, sizes = _codes(node_ids), [replica.block_size_tokens for replica in replicas]
     prefill, load, step = (
         np.array([rates.factor(replica.replica_id, replica.role, metric) for replica in replicas], dtype=np.float64)
         for metric in (Metric.PREFILL, Metric.LOAD, Metric.STEP)
@@ -123,10 +115,11 @@ def pool_of(replicas: Sequence[Replica], seen: Mapping[str, Seen], rates: Rates,
         block_sizes=sorted(set(sizes)),
         chunk_tokens=profile.chunk_tokens,
         max_running=profile.max_running,
+        on_node=_by_node(nodes),
         fingerprints=_codes([replica.kv_fingerprint for replica in replicas]),
-        nodes=_codes(node_ids),
+        nodes=nodes,
         max_model_len=np.array([replica.max_model_len for replica in replicas], dtype=np.intp),
-        block_size=np.array(sizes, dtype=np.intp),
+        block_size=np.array(sizes, dtype=np.float64),
         kv_blocks=np.array([replica.kv_blocks or np.inf for replica in replicas], dtype=np.float64),
         token_s=profile.prefill_token_s * prefill,
         attention_s=profile.prefill_attention_s * prefill,
@@ -164,3 +157,11 @@ def _codes(names: Sequence[str]) -> Rows:
     """Small numbers for names: equal for equal ones."""
     known: dict[str, int] = {}
     return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
+
+
+def _by_node(nodes: Rows) -> Mapping[int, Sequence[int]]:
+    """Places by the code of their node."""
+    places: dict[int, list[int]] = {}
+    for place, node in enumerate(nodes.tolist()):
+        places.setdefault(node, []).append(place)
+    return places

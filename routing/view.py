@@ -5,10 +5,16 @@ place what this gateway places there, in proportion to their share of all reques
 choose the same replicas. Without that, gateways that get bursts at the same time all send them to the same place.
 """
 
+from math import inf
+
+import numpy as np
+
 from routing.books import Books, Column
 from routing.fleet import Fleet, Replica, Role
+from routing.matches import Matches, matched, matches
 from routing.pool import Pool, Seen, pool_of
 from routing.rates import Rates
+from routing.router import RouteRequest
 
 _REFRESH_S = 0.1
 """How long corrected rates may be out of date in a fleet that reports nothing."""
@@ -50,6 +56,14 @@ class View:
         if self.share:
             self.everyone.expect(self._books, self.share)
 
+    def matches(self, request: RouteRequest) -> Matches:
+        """Which replicas are fit for a request. Nearly always all are, which is known already."""
+        prompt = request.prompt_tokens
+        most = prompt + max(1, request.max_tokens)
+        if request.may_disaggregate and not request.exclude and self._largest_block < prompt and most <= self._room:
+            return self._all_fit
+        return matches(self.prefills, self.decodes, request)
+
     def _make(self, fleet: Fleet, now: float) -> None:
         """From nothing: other replicas, or other rates."""
         self._seen = {replica_id: self._see(replica) for replica_id, replica in fleet.replicas.items()}
@@ -57,6 +71,11 @@ class View:
         self.everyone = pool_of([*prefills, *decodes], self._seen, self._rates, self._books)
         self.prefills: Pool = self.everyone.part(slice(len(prefills)))
         self.decodes: Pool = self.everyone.part(slice(len(prefills), None))
+        self._room = min(self.everyone.max_model_len.tolist(), default=0)
+        self._largest_block = max(self.everyone.block_sizes, default=0)
+        everyone = np.ones(len(self.everyone), dtype=np.bool_)
+        sources, seats = everyone[: len(prefills)], everyone[len(prefills) :]
+        self._all_fit = matched(self.prefills, self.decodes, sources, seats, inf)
         self._fleet, self._shape, self._made_at = fleet, _shape(fleet), now
         self._rates_version, self._books_version = self._rates.version, self._books.version
 
