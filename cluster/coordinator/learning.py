@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from cluster.coordinator.observer import Ended
 from cluster.dataplane.frames import LegReport
-from routing.fleet import Fleet, Replica, Role
+from routing.fleet import Fleet, Replica
 from routing.output_lengths import OutputLengths
 from routing.prediction_error import PredictionError
 from routing.rates import Decoded, Loaded, Observation, Prefilled, Rates
@@ -43,13 +43,14 @@ class Learner:
 
 
 def observations(ended: Ended, fleet: Fleet) -> Iterator[Observation]:
-    """What one finished request says of its replicas. Pure."""
+    """What one finished request says of its replicas, as far as they are still there. Pure."""
     decision = ended.placement.decision
     assert decision is not None, "it was routed"
+    prefill = fleet.replicas.get(decision.prefill) if decision.prefill is not None else None
     decode = fleet.replicas.get(decision.decode)
-    if decision.prefill is not None and ended.prefill is not None:
+    if prefill is not None and ended.prefill is not None:
         computed = ended.prompt_tokens - ended.prefill_cached_tokens
-        yield _prefilled(decision.prefill, Role.PREFILL, computed, ended.prefill_cached_tokens, ended.prefill)
+        yield _prefilled(prefill, computed, ended.prefill_cached_tokens, ended.prefill)
     if decode is not None and ended.decode is not None:
         yield from _of_decode(ended, ended.decode, decode, decision.prefill is None)
 
@@ -59,15 +60,15 @@ def _of_decode(ended: Ended, report: LegReport, decode: Replica, is_local: bool)
     step_s = ended.itl_s or 0.0
     if is_local and not loaded_tokens:
         computed = ended.prompt_tokens - ended.cached_tokens
-        yield _prefilled(decode.replica_id, decode.role, computed, ended.cached_tokens, report)
+        yield _prefilled(decode, computed, ended.cached_tokens, report)
     if loaded_tokens and not report.recomputed_blocks and not is_local:
         yield Loaded(decode.replica_id, decode.role, loaded_tokens, report.first_token_s - step_s)
     if ended.itl_s is not None and ended.generated_tokens >= ENOUGH_TOKENS:
         yield Decoded(decode.replica_id, decode.role, max(1, decode.load.running), _context(decode, ended), ended.itl_s)
 
 
-def _prefilled(replica_id: str, role: Role, computed: int, context: int, report: LegReport) -> Prefilled:
-    return Prefilled(replica_id, role, computed, context, report.first_token_s - report.queued_s)
+def _prefilled(replica: Replica, computed: int, context: int, report: LegReport) -> Prefilled:
+    return Prefilled(replica.replica_id, replica.role, computed, context, report.first_token_s - report.queued_s)
 
 
 def _context(decode: Replica, ended: Ended) -> float:

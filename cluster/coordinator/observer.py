@@ -55,7 +55,7 @@ class EndListener(Protocol):
     """Told once of every request that started: how it went."""
 
     def ended(self, ended: Ended) -> None:
-        """It is over. Changes nothing of the request, raises nothing, and must cost microseconds."""
+        """It is over. Changes nothing of the request, and must cost microseconds. What it raises is logged."""
         ...
 
 

@@ -1,5 +1,6 @@
 """What happened to one request and when, told to the observer as it happens. Decides nothing."""
 
+import logging
 from collections.abc import Callable, Sequence
 
 from cluster.coordinator.observer import Ended, EndListener, Observer
@@ -8,6 +9,8 @@ from cluster.coordinator.timings import Marks, split
 from cluster.coordinator.workers import GenerationRequest
 from cluster.dataplane.frames import Delta, LegReport
 from routing.router import Decision
+
+log = logging.getLogger(__name__)
 
 
 class Timeline:
@@ -48,6 +51,7 @@ class Timeline:
         self.attempts += 1
         self._marks = Marks(self._marks.started_at, routed_at=self._clock())
         self._prefill = self._decode = None
+        self._prefill_cached_tokens = 0
         self._placement.routed(decision)
         self._observer.routed(decision)
 
@@ -82,9 +86,8 @@ class Timeline:
             prefill=self._prefill,
             decode=self._decode,
         )
-        self._observer.ended(ended)
-        for listener in self._listeners:
-            listener.ended(ended)
+        for listener in (self._observer, *self._listeners):
+            _tell(listener, ended)
 
     def _first_token(self, now: float) -> None:
         self._observer.first_token(now - self._marks.started_at)
@@ -111,3 +114,11 @@ class Timeline:
             self._cached_tokens = self._placement.cached_tokens = delta.num_cached_tokens
         if delta.report is not None:
             self._decode = delta.report
+
+
+def _tell(listener: EndListener, ended: Ended) -> None:
+    """A request that was answered does not fail for a bug in what watches it."""
+    try:
+        listener.ended(ended)
+    except Exception:
+        log.exception("%s broke at the end of request %s", type(listener).__name__, ended.request.request_id)

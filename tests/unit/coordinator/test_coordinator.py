@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from cluster.coordinator.lifecycle import State
-from cluster.coordinator.observer import Timings
+from cluster.coordinator.observer import Ended, Timings
+from cluster.coordinator.timeline import Timeline
 from cluster.coordinator.workers import Leg
-from cluster.dataplane.frames import Handoff
+from cluster.dataplane.frames import Handoff, LegReport
 from cluster.errors import (
     DeadlineExceeded,
     EngineFailed,
@@ -19,7 +20,9 @@ from cluster.errors import (
     Overloaded,
     ReplicaLost,
 )
+from routing.router import Decision
 from tests.simulation.fake_workers import Behaviour, reference
+from tests.simulation.recorder import Recorder
 from tests.simulation.virtual_clock import run_virtual
 from tests.simulation.world import SETTINGS, Client, World, request
 
@@ -295,3 +298,31 @@ async def test_one_decode_replica_is_enough_to_be_healthy() -> None:
     world = World(behave(), prefills=0, decodes=1)
     await world.coordinator.check_health()
     world.coordinator.admit()
+
+
+class Broken:
+    """An `EndListener` with a bug."""
+
+    def ended(self, ended: Ended) -> None:
+        raise ZeroDivisionError("a bug")
+
+
+@in_virtual_time
+async def test_a_listener_that_breaks_fails_no_request_and_hides_nothing_from_the_next() -> None:
+    world, told = World(behave()), Recorder()
+    told.requests = 1
+    resources = replace(world.coordinator._with, listeners=[Broken(), told])
+    world.coordinator._with = resources
+    assert (await answer(world)).ending == "finished"
+    assert [ended.outcome for ended in told.endings] == ["finished"]
+
+
+@in_virtual_time
+async def test_what_prefill_had_cached_for_a_lost_attempt_is_not_told_of_the_next() -> None:
+    told = Recorder()
+    timeline = Timeline(request(), asyncio.get_running_loop().time, told)
+    timeline.routed(Decision("d0", "p0", ""))
+    timeline.prefill_done(LegReport(), 32)
+    timeline.routed(Decision("d1", None, ""))
+    timeline.ended("finished")
+    assert (told.endings[0].prefill, told.endings[0].prefill_cached_tokens) == (None, 0)
