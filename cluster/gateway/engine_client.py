@@ -27,7 +27,7 @@ from cluster.errors import BatonError, EngineFailed
 from cluster.gateway.backend import Backend
 from cluster.gateway.failures import Failure
 from cluster.gateway.results import ResultAssembler
-from cluster.gateway.route_header import asked_placement
+from cluster.gateway.route_header import claim_placement
 from cluster.gateway.scope import OpenGeneration, RequestScope, current_scope
 from cluster.gateway.unsupported import FleetClient
 from cluster.gateway.vllm_errors import of_invalid, to_vllm
@@ -146,7 +146,7 @@ class ClusterClient(FleetClient):
             priority=priority,
             trace_headers=dict(trace_headers) if trace_headers else None,
             may_disaggregate=resolved.prompt_logprobs is None,
-            placement=asked_placement.get(),
+            placement=claim_placement(),
         )
         return Accepted(core, resolved, wire)
 

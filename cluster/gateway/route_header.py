@@ -11,8 +11,13 @@ from cluster.gateway.asgi_types import Application, Message, Receive, Scope, Sen
 
 HEADER = b"x-baton-route"
 
-asked_placement: ContextVar[Placement | None] = ContextVar("asked_placement", default=None)
-"""To be filled in by the request being served, if anybody wants to know."""
+_asked: ContextVar[list[Placement] | None] = ContextVar("asked_placement", default=None)
+
+
+def claim_placement() -> Placement | None:
+    """To be filled in by whoever claims it, if anybody wants to know: the first of several prompts in a request."""
+    asked = _asked.get()
+    return asked.pop() if asked else None
 
 
 class RouteHeader:
@@ -31,11 +36,11 @@ class RouteHeader:
                 message["headers"] = [*message["headers"], (HEADER, describe(placement).encode("latin-1", "replace"))]
             await send(message)
 
-        token = asked_placement.set(placement)
+        token = _asked.set([placement])
         try:
             await self._app(scope, receive, tell)
         finally:
-            asked_placement.reset(token)
+            _asked.reset(token)
 
 
 def describe(placement: Placement) -> str:

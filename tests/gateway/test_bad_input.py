@@ -25,6 +25,9 @@ RAW = {
     "not a number": b'{"model": "tiny", "prompt": "hi", "temperature": NaN}',
     "infinity": b'{"model": "tiny", "prompt": "hi", "temperature": 1e999}',
     "half a character": b'{"model": "tiny", "prompt": "\\ud800", "messages": [{"role": "user", "content": "\\ud800"}]}',
+    "a salt of half a character": (
+        b'{"model": "tiny", "prompt": "hi", "messages": [{"role": "user", "content": "hi"}], "cache_salt": "\\ud800"}'
+    ),
 }
 
 

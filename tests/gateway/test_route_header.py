@@ -4,8 +4,10 @@ import pytest
 
 from cluster.coordinator.placement import Placement
 from cluster.gateway.asgi_types import Message, Receive, Scope, Send
-from cluster.gateway.route_header import HEADER, RouteHeader, asked_placement, describe, parse
+from cluster.gateway.route_header import HEADER, RouteHeader, claim_placement, describe, parse
 from routing.router import Decision, Predicted
+from tests.gateway.conftest import open_client
+from tests.gateway.requests import COMPLETIONS, completion
 
 PREDICTED = Predicted(0.1, 0.2, 0.05, 0.05, 0.01, computed_tokens=100, cached_tokens=32)
 
@@ -31,7 +33,7 @@ async def test_the_header_goes_out_with_the_start_of_an_answer_that_was_routed()
         raise AssertionError("nothing is read")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        placement = asked_placement.get()
+        placement = claim_placement()
         assert placement is not None
         if scope["path"] == "/routed":
             placement.routed(Decision("d1", None, ""))
@@ -40,4 +42,11 @@ async def test_the_header_goes_out_with_the_start_of_an_answer_that_was_routed()
     for path in ("/routed", "/health"):
         await RouteHeader(app, None)({"path": path}, receive, send)
     assert [message["headers"] for message in sent] == [[(HEADER, b"decode=d1")], []]
-    assert asked_placement.get() is None
+    assert claim_placement() is None
+
+
+async def test_of_several_prompts_in_one_request_the_first_is_told_of(plain_app, backend) -> None:
+    async with open_client(RouteHeader(plain_app, None)) as client:
+        got = await client.post(COMPLETIONS, json=completion(prompt=["one", "two", "three"]))
+    assert got.status_code == 200, got.text
+    assert [request.placement is not None for request in backend.requests] == [True, False, False]
