@@ -5,6 +5,7 @@ looked at that can be cheapest: a pair costs what its halves cost, and the trans
 few of each half, and partners on the same node, are enough, and a decision is linear in the size of the fleet.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -47,7 +48,7 @@ class Option(NamedTuple):
 class First(NamedTuple):
     """A prefill replica on the shortlist, out of the columns of `Sources`."""
 
-    source: int
+    place: int
     node: int
     cost_s: float
     queue_s: float
@@ -60,13 +61,13 @@ class First(NamedTuple):
 class Second(NamedTuple):
     """A decode replica on the shortlist, out of the columns of `Seats`; `far_tokens` are not even on its node."""
 
-    seat: int
+    place: int
     node: int
     cost_s: float
     queue_s: float
     load_s: float
     first_step_s: float
-    far_tokens: int
+    far_tokens: float
     turn: float
 
 
@@ -111,35 +112,33 @@ class Search:
         return [_lone(seats, place) for place in at]
 
     def _pairs(self, sources: Sources, seats: Seats, source_s: Floats, seat_s: Floats) -> list[Option]:
-        """The best of each half, and where they are apart also partners on one node. Of infinite cost are the unfit."""
+        """The best of each half, and where they are apart also partners on one node. The unfit cost infinitely much."""
         if seat_s[seat_s.argmin()] == inf:
             return []
         tolerance_s = TOLERANCE * float(sources.done_s[source_s.argmin()])
-        best_sources = cheapest(source_s, tolerance_s, sources.turn, self.rng, _SHORTLIST)
-        best_seats = cheapest(seat_s, tolerance_s, seats.turn, self.rng, _SHORTLIST)
-        pairs = {(source, seat): None for source in best_sources for seat in best_seats}
-        if sources.pool.nodes[best_sources[0]] != seats.pool.nodes[best_seats[0]]:
-            for source in best_sources:
-                if (near := _cheapest_on(sources.pool.nodes[source], seats.pool, seat_s)) is not None:
-                    pairs[source, near] = None
-            for seat in best_seats:
-                if (near := _cheapest_on(seats.pool.nodes[seat], sources.pool, source_s)) is not None:
-                    pairs[near, seat] = None
-        firsts = {source: _first(sources, source) for source in {source for source, _ in pairs}}
-        seconds = {seat: self._second(seats, seat) for seat in {seat for _, seat in pairs}}
-        return [self._pair(firsts[source], seconds[seat]) for source, seat in pairs]
+        firsts = [_first(sources, at) for at in cheapest(source_s, tolerance_s, sources.turn, self.rng, _SHORTLIST)]
+        seconds = [self._second(seats, at) for at in cheapest(seat_s, tolerance_s, seats.turn, self.rng, _SHORTLIST)]
+        options = [self._pair(first, second) for first in firsts for second in seconds]
+        if firsts[0].node != seconds[0].node:
+            near_seats = [(first, _cheapest_on(first.node, seats.pool, seat_s, seconds)) for first in firsts]
+            near_sources = [(second, _cheapest_on(second.node, sources.pool, source_s, firsts)) for second in seconds]
+            options += [self._pair(first, self._second(seats, at)) for first, at in near_seats if at is not None]
+            options += [self._pair(_first(sources, at), second) for second, at in near_sources if at is not None]
+        return options
 
-    def _second(self, seats: Seats, seat: int) -> Second:
-        known = max(int(seats.device[seat]), self.halves.on_node(seats.pool, seat))
+    def _second(self, seats: Seats, place: int) -> Second:
+        pool = seats.pool
+        size = pool.block_size.item(place)
+        known = max(seats.device.item(place), size * self.halves.on_node(pool, place))
         return Second(
-            seat,
-            int(seats.pool.nodes[seat]),
-            float(seats.cost_s[seat]),
-            float(seats.queue_s[seat]),
-            float(seats.load_s[seat]),
-            float(seats.first_step_s[seat]),
-            (int(seats.whole[seat]) - known) * int(seats.pool.block_size[seat]),
-            float(seats.turn[seat]),
+            place,
+            pool.nodes.item(place),
+            seats.cost_s.item(place),
+            seats.queue_s.item(place),
+            seats.load_s.item(place),
+            seats.first_step_s.item(place),
+            (self.request.prompt_tokens - 1) // size * size - known,
+            seats.turn.item(place),
         )
 
     def _pair(self, first: First, second: Second) -> Option:
@@ -152,8 +151,8 @@ class Search:
         wait_s = max(0.0, second.queue_s - first.done_s - transfer_s)
         return Option(
             first.cost_s + second.cost_s + wait_s + transfer_s,
-            first.source,
-            second.seat,
+            first.place,
+            second.place,
             first.queue_s + wait_s,
             first.compute_s,
             first.load_s + transfer_s + second.load_s,
@@ -168,29 +167,29 @@ class Search:
         return [options[place] for place in in_order(costs, tolerance_s, [o.turn for o in options], self.rng)]
 
 
-def _first(sources: Sources, source: int) -> First:
+def _first(sources: Sources, place: int) -> First:
     return First(
-        source,
-        int(sources.pool.nodes[source]),
-        float(sources.cost_s[source]),
-        float(sources.queue_s[source]),
-        float(sources.compute_s[source]),
-        float(sources.lacking.load_s[source]),
-        float(sources.done_s[source]),
-        float(sources.turn[source]),
+        place,
+        sources.pool.nodes.item(place),
+        sources.cost_s.item(place),
+        sources.queue_s.item(place),
+        sources.compute_s.item(place),
+        sources.lacking.load_s.item(place),
+        sources.done_s.item(place),
+        sources.turn.item(place),
     )
 
 
-def _lone(seats: Seats, seat: int) -> Option:
+def _lone(seats: Seats, place: int) -> Option:
     return Option(
-        float(seats.alone_s[seat]),
+        seats.alone_s.item(place),
         None,
-        seat,
-        float(seats.queue_s[seat] + seats.wait_s[seat]),
-        float(seats.compute_s[seat]),
-        float(seats.lacking.load_s[seat]),
+        place,
+        seats.queue_s.item(place) + seats.wait_s.item(place),
+        seats.compute_s.item(place),
+        seats.lacking.load_s.item(place),
         0.0,
-        float(seats.turn[seat]),
+        seats.turn.item(place),
     )
 
 
@@ -203,7 +202,9 @@ def _least_violating(seats: Seats, unfit: Floats) -> Floats:
     return np.where(violation <= least + _SAME_VIOLATION, unfit, inf)
 
 
-def _cheapest_on(node: int, pool: Pool, cost_s: Floats) -> int | None:
-    """The cheapest replica of a node, None when there is none of finite cost."""
+def _cheapest_on(node: int, pool: Pool, cost_s: Floats, known: Sequence[First | Second]) -> int | None:
+    """The cheapest replica of a node, None when there is none of finite cost, or when it is known already."""
     place = min(pool.on_node.get(node, ()), key=cost_s.item, default=None)
-    return place if place is not None and cost_s[place] < inf else None
+    if place is None or cost_s[place] == inf or any(each.place == place for each in known):
+        return None
+    return place

@@ -58,7 +58,7 @@ class Job(NamedTuple):
 
 
 class Cached(NamedTuple):
-    """Blocks of the prompt, without that of its last token, which is never credited.
+    """Tokens of the prompt, without the block of its last one, which is never credited.
 
     `device` are there; `ready` will be when the queue in front is done; `host` with the node's store as well, None when
     no store has any.
@@ -104,19 +104,18 @@ class Decoding(NamedTuple):
 
 def lacking(pool: Pool, prompt_tokens: int, cached: Cached) -> Lacking:
     """The store's blocks are loaded where that is faster than computing them."""
-    prompt, size, ready = number(prompt_tokens), pool.block_size, cached.ready
-    start = ready * size
+    prompt, start = number(prompt_tokens), cached.ready
     load_s = np.zeros(len(pool))
     work_s = _work_s(pool, prompt, start)
     if cached.host is not None:
-        from_store = np.maximum(cached.host, ready) * size
+        from_store = np.maximum(cached.host, start)
         maybe_s = pool.host_latency_s + (from_store - start) * pool.host_token_s
         less_s = _work_s(pool, prompt, from_store)
         better = (from_store > start) & (maybe_s + less_s < work_s)
         start, load_s = np.where(better, from_store, start), np.where(better, maybe_s, load_s)
         work_s = np.where(better, less_s, work_s)
     tokens = prompt - start
-    chunks = tokens / pool.chunk_tokens
+    chunks = tokens / number(pool.chunk_tokens)
     return Lacking(tokens, np.ceil(chunks), work_s, load_s, work_s + pool.chunk_s * chunks)
 
 
@@ -134,22 +133,20 @@ def backlog_s(pool: Pool, books: Floats, now: float) -> Floats:
     return left_s
 
 
-def decoding(pool: Pool, books: Floats, job: Job, whole: Floats, device: Floats) -> Decoding:
-    """Other gateways' requests are taken to be like this one.
-
-    `whole` is how many blocks of the prompt are full without its last token, `device` of them are there already.
-    """
-    others, outputs, output = pool.others_requests, number(job.outputs), number(job.output)
+def decoding(pool: Pool, books: Floats, job: Job, device: Floats) -> Decoding:
+    """Other gateways' requests are taken to be like this one. `device` tokens of the prompt are there already."""
+    others = pool.others_requests
     batch = books[Column.REQUESTS] + others
     read = books[Column.CONTEXT_TOKENS] + others * number(job.context)
     batch_s = pool.step_request_s * batch + pool.step_context_s * read
     step_s = pool.step_s + batch_s
-    itl_s = step_s + pool.step_request_s * outputs + pool.step_context_s * number(job.outputs * job.context)
+    itl_s = step_s + pool.step_request_s * number(job.outputs) + pool.step_context_s * number(job.outputs * job.context)
     cost_s = number(DECODING * job.output) * (itl_s + batch_s)
     if _most(batch) + job.outputs > pool.max_running:
         excess = np.maximum(batch + (job.outputs - pool.max_running), 0.0)
         cost_s += excess * (job.output / pool.max_running) * itl_s
-    blocks = (whole + 1.0) - device + np.ceil(output / pool.block_size) * outputs
+    blocks = pool.by_size(lambda size: -(-job.prompt // size) + job.outputs * -(-job.output // size))
+    blocks = blocks - device / pool.block_size
     held = (pool.others_blocks + books[Column.BLOCKS] + blocks) / pool.kv_blocks
     return Decoding(batch, step_s, itl_s, cost_s, blocks, _violation(held, itl_s, job.itl_target_s))
 

@@ -41,8 +41,8 @@ class Sources(NamedTuple):
 class Seats(NamedTuple):
     """Decode replicas. `alone_s` is the cost when they compute the prompt, `cost_s` that of the second half of a pair.
 
-    `wait_s` is the rest of the step that is running. After a hand-off `load_s` fetches the blocks that are not on the
-    device, `device` of them are; `whole` can be handed over.
+    `wait_s` is the rest of the step that is running. After a hand-off `load_s` fetches the whole blocks that are not on
+    the device, where `device` tokens are.
     """
 
     pool: Pool
@@ -54,7 +54,6 @@ class Seats(NamedTuple):
     compute_s: Floats
     load_s: Floats
     first_step_s: Floats
-    whole: Floats
     device: Floats
     lacking: Lacking
     decoding: Decoding
@@ -90,28 +89,28 @@ class Halves:
 
         Where prefill replicas could compute the prompt, a decode replica's time is wanted even while nothing decodes.
         """
-        pool, prompt = self._view.decodes, number(self._job.prompt)
+        pool, prompt = self._view.decodes, self._job.prompt
         which = slice(len(self._view.prefills), None)
         books, lacks, device = self._books[:, which], self._lacking.part(which), self._cached.device[which]
-        whole = np.floor(number(self._job.prompt - 1) / pool.block_size)
-        steps = decoding(pool, books, self._job, whole, device)
+        steps = decoding(pool, books, self._job, device)
         batch, step_s = steps.batch, steps.step_s * np.sign(steps.batch)  # no step runs where nothing decodes
         wait_s = 0.5 * step_s
         chunk_s = np.maximum(step_s, pool.chunk_s)
-        queued_chunks = books[Column.PREFILL_TOKENS] / pool.chunk_tokens
+        queued_chunks = books[Column.PREFILL_TOKENS] / number(pool.chunk_tokens)
         queue_s = self._backlog_s[which] + queued_chunks * (chunk_s - pool.chunk_s)
         compute_s = lacks.work_s + chunk_s * lacks.chunks
         delayed = CAPACITY + np.maximum(matches.stalling * batch, matches.arriving)
         alone_s = queue_s + wait_s + compute_s + lacks.load_s + delayed * lacks.capacity_s + steps.cost_s
 
-        fetched = (whole - device) * pool.block_size
+        fetched = pool.by_size(lambda size: (prompt - 1) // size * size) - device
         load_s = pool.host_latency_s * np.sign(fetched) + pool.host_token_s * fetched
-        rest_s = (prompt - whole * pool.block_size) * (pool.token_s + pool.attention_s * prompt)
+        rest = pool.by_size(lambda size: (prompt - 1) % size + 1)
+        rest_s = rest * (pool.token_s + pool.attention_s * number(prompt))
         first_step_s = wait_s + steps.itl_s + rest_s
         cost_s = load_s + first_step_s + rest_s * batch + steps.cost_s
         turn = books[Column.TURN]
         return Seats(
-            pool, turn, cost_s, alone_s, queue_s, wait_s, compute_s, load_s, first_step_s, whole, device, lacks, steps
+            pool, turn, cost_s, alone_s, queue_s, wait_s, compute_s, load_s, first_step_s, device, lacks, steps
         )
 
     def on_node(self, pool: Pool, place: int) -> int:
@@ -138,10 +137,10 @@ def _found_none(pool: Pool) -> Floats:
     return np.zeros(len(pool))
 
 
-def _spread(found: Mapping[str, int], blocks: Floats, pool: Pool, size: int) -> None:
+def _spread(found: Mapping[str, int], tokens: Floats, pool: Pool, size: int) -> None:
     """Write down what was found of replicas in the pool with blocks of `size`."""
     places, several = pool.place, len(pool.block_sizes) > 1
     for replica_id, count in found.items():
         place = places.get(replica_id)
         if place is not None and not (several and pool.block_size[place] != size):
-            blocks[place] = count
+            tokens[place] = count * size

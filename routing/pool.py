@@ -5,7 +5,7 @@ of `chunk_s`. A decode step takes `step_s`, and more for each running request an
 the node's store takes `host_latency_s`, then `host_token_s` for each token. All are corrected by what was observed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,14 @@ class Pool:
         sizes = sorted(set(map(int, columns["block_size"])))
         on_node = _by_node(columns["nodes"])
         return Pool(ids, node_ids, place, sizes, self.chunk_tokens, self.max_running, on_node, **columns)
+
+    def by_size(self, count: Callable[[int], int]) -> Floats:
+        """`count` of each replica's block size; a single number where all have the same, which is nearly always."""
+        counts = np.array([count(size) for size in self.block_sizes], dtype=np.float64)
+        if len(counts) == 1:
+            return counts.reshape(())
+        several: Floats = counts[np.searchsorted(self.block_sizes, self.block_size)]
+        return several
 
     def report(self, seen: Mapping[str, "Seen"]) -> None:
         """The latest reports; of other gateways nothing else is assumed yet."""
