@@ -101,6 +101,8 @@ def _mistake(details: ErrorDetails, place: Place) -> Mistake:
             )
         case "model_type":
             return Mistake(place.path, f"given {_shown(details, place)}; allowed: a mapping of keys to values")
+        case "byte_size" | "byte_size_unit":
+            return Mistake(place.path, f"given {_shown(details, place)}; allowed: a number of bytes, e.g. 512MiB")
         case _:
             return Mistake(place.path, f"given {_shown(details, place)}; allowed: {_allowed(details['msg'])}")
 

@@ -13,12 +13,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, JsonValue, SecretStr
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+Size = Annotated[ByteSize, Field(gt=0)]
 
 
 class Frozen(BaseModel):
-    """Base of every section: immutable, and a key it does not know is an error."""
+    """Base of every section: immutable; a key it does not know and a number that is not finite are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
 class ModelConfig(Frozen):
@@ -77,7 +78,7 @@ class GatewayConfig(Frozen):
 
     replicas: int = Field(1, gt=0, le=256)
     num_cpus: float = Field(0.5, ge=0)
-    max_body_bytes: ByteSize = Field(ByteSize(8 * 1024 * 1024), description="a larger body is refused with 413")
+    max_body_bytes: Size = Field(ByteSize(8 * 1024 * 1024), description="a larger body is refused with 413")
     max_requests_in_flight: int = Field(1024, gt=0, description="more are refused with 429 and Retry-After")
     max_attempts: int = Field(3, gt=0, le=16, description="replicas tried for one request before it fails")
     max_ongoing_requests: int = Field(4096, gt=0, description="Ray Serve's own bound per gateway replica")
@@ -95,8 +96,12 @@ class GatewayConfig(Frozen):
 class StoreConfig(Frozen):
     """The KV store of each node."""
 
-    bytes: ByteSize = Field(ByteSize(1024**3), description="size of a node's arena in shared memory")
-    max_frame_bytes: ByteSize = Field(ByteSize(64 * 1024 * 1024), description="a longer frame closes its connection")
+    bytes: Size = Field(ByteSize(1024**3), description="size of a node's arena in shared memory")
+    max_frame_bytes: ByteSize = Field(
+        ByteSize(64 * 1024 * 1024),
+        ge=1024**2,  # the keys and labels of as many blocks as are told at once take less than that
+        description="a longer frame closes its connection",
+    )
     max_handoffs: int = Field(65_536, gt=0, description="hand-offs remembered at once; more are refused")
     handoff_ttl_s: PositiveSeconds = Field(120.0, description="a hand-off nobody collected is dropped after this")
     streams: int = Field(2, gt=0, le=16, description="TCP connections a store opens to each peer")
@@ -135,7 +140,7 @@ class RouterConfig(Frozen):
     itl_target_s: PositiveSeconds | None = Field(
         None, description="time between tokens to keep; replicas that would exceed it are chosen last"
     )
-    index_bytes: ByteSize = Field(
+    index_bytes: Size = Field(
         ByteSize(512 * 1024 * 1024), description="what a gateway's index of blocks may take; more earn no credit"
     )
     decode_weight: float = Field(

@@ -73,6 +73,26 @@ def test_a_value_out_of_bounds_says_what_is_allowed(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_infinite_or_no_size_is_refused_by_name(tmp_path: Path) -> None:
+    text = (
+        "    model: {path: m}\n"
+        "    store: {bytes: 0, max_frame_bytes: 64KiB}\n"
+        "    router: {index_bytes: -5, decode_weight: .inf, rates: {prefill_token_s: .inf, host_latency_s: .nan}}\n"
+        "    gateway: {max_body_bytes: 5 elephants}\n"
+    )
+    args = "FILE: applications[0].args."
+    size = "a number of bytes, e.g. 512MiB"
+    assert sorted(mistakes(tmp_path, HEAD + text)) == [
+        f"{args}gateway.max_body_bytes: given '5 elephants'; allowed: {size}",
+        f"{args}router.decode_weight: given inf; allowed: a finite number",
+        f"{args}router.index_bytes: given -5; allowed: {size}",
+        f"{args}router.rates.host_latency_s: given nan; allowed: a finite number",
+        f"{args}router.rates.prefill_token_s: given inf; allowed: a finite number",
+        f"{args}store.bytes: given 0; allowed: greater than 0",
+        f"{args}store.max_frame_bytes: given '64KiB'; allowed: greater than or equal to 1048576",
+    ]
+
+
 def test_an_unknown_engine_kind_lists_the_kinds(tmp_path: Path) -> None:
     text = HEAD + "    model: {path: m}\n    decode: {engine: {kind: cuda}}\n"
     assert mistakes(tmp_path, text) == [
