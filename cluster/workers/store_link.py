@@ -7,12 +7,14 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from itertools import islice
 from typing import Protocol
 
 import msgspec
 
 from cluster.workers.hold import HandoffStore
 from kvtransfer.errors import KvTransferError, StoreLost
+from kvtransfer.net_changes import MAX_TAKEN_KEYS
 from kvtransfer.protocol import HandoffEnded, StoreStatistics, Watched
 
 log = logging.getLogger(__name__)
@@ -118,10 +120,17 @@ class StoreLink:
             while True:
                 await self._labelled.wait()
                 self._labelled.clear()
-                labels, self._labels = self._labels, {}
-                await session.label(labels)
+                while self._labels:
+                    await session.label(self._take_labels())
         except (OSError, KvTransferError) as error:
             log.info("the KV store gets no more labels: %s", error)
+
+    def _take_labels(self) -> Mapping[bytes, int]:
+        """No more than go into a frame, however many blocks a store had when its worker came."""
+        taken = dict(islice(self._labels.items(), MAX_TAKEN_KEYS))
+        for block_hash in taken:
+            del self._labels[block_hash]
+        return taken
 
     async def _watch(self, session: StoreSession) -> None:
         """Ask for statistics until the session is of no use any more."""

@@ -10,6 +10,7 @@ from cluster.engines.engine import BlocksChanged
 from cluster.errors import EngineFailed, NoReplicaReady, ReplicaLost
 from cluster.workers.load import STORE_GAUGES
 from kvtransfer.errors import RequestRefused
+from kvtransfer.net_changes import MAX_TAKEN_KEYS
 from kvtransfer.protocol import Watched
 from routing.block_keys import extend, root
 from routing.fleet import Role
@@ -160,6 +161,21 @@ async def test_a_store_that_cannot_be_followed_is_left_for_a_new_connection() ->
         await until(lambda: link.address == "tcp://again")
         assert running.store.lost.is_set()
         assert running.worker._blocks._in_store == set()
+
+
+async def test_a_full_store_gets_its_labels_in_parts_that_fit_into_a_frame() -> None:
+    async with running_worker() as running:
+        sizes, label = [], running.store.label
+
+        async def counted(labels):
+            sizes.append(len(labels))
+            return await label(labels)
+
+        running.store.label = counted
+        labels = {number.to_bytes(4): number for number in range(2 * MAX_TAKEN_KEYS + 1)}
+        running.worker._store.label(labels)
+        await until(lambda: running.store.labels == labels)
+        assert sizes == [MAX_TAKEN_KEYS, MAX_TAKEN_KEYS, 1]
 
 
 async def test_a_gateway_hears_of_the_work_of_the_others() -> None:
