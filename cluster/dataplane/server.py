@@ -18,8 +18,6 @@ from cluster.dataplane.frames import (
     PROTOCOL_VERSION,
     Abort,
     Challenge,
-    Delta,
-    FailureKind,
     Generate,
     Hello,
     KvTier,
@@ -34,7 +32,8 @@ from cluster.dataplane.frames import (
     from_gateway,
 )
 from cluster.dataplane.kv_feed import KvFeed, KvSnapshot
-from cluster.dataplane.legs import NO_WORK, LegHandler, LegWork, RunningLeg
+from cluster.dataplane.legs import NO_WORK, LegHandler, LegWork
+from cluster.dataplane.stream_sink import StreamSink
 from cluster.errors import ProtocolViolation
 from kvtransfer import auth
 
@@ -236,7 +235,7 @@ class GatewayConnection:
         if len(self.streams) >= self._server.settings.max_streams:
             self.connection.send(StreamFailed(number, "unavailable", "too many streams on this connection"))
             return
-        sink = self.streams[number] = StreamSink(self, number)
+        sink = self.streams[number] = StreamSink(self.connection, self.streams, number)
         sink.leg = self._server.handler.start(generate, sink)
 
     def _abort(self, number: int) -> None:
@@ -273,29 +272,3 @@ class GatewayConnection:
             if sink.leg is not None:
                 sink.leg.abort()
         self.connection.close(reason)
-
-
-class StreamSink:
-    """The `LegSink` of one stream of one gateway. Closed by its end, its failure or its abort: one of them, once."""
-
-    __slots__ = ("_gateway", "_number", "closed", "leg")
-
-    def __init__(self, gateway: GatewayConnection, number: int) -> None:
-        self._gateway = gateway
-        self._number = number
-        self.leg: RunningLeg | None = None
-        self.closed = False
-
-    def delta(self, delta: Delta) -> None:
-        if not self.closed:
-            self._gateway.connection.send_delta(self._number, delta)
-
-    def end(self) -> None:
-        if not self.closed:
-            self.closed = True
-            del self._gateway.streams[self._number]
-
-    def fail(self, kind: FailureKind, message: str) -> None:
-        if not self.closed:
-            self._gateway.connection.send(StreamFailed(self._number, kind, message))
-            self.end()
