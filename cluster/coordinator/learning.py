@@ -48,7 +48,7 @@ def observations(ended: Ended, fleet: Fleet) -> Iterator[Observation]:
     assert decision is not None, "it was routed"
     prefill = fleet.replicas.get(decision.prefill) if decision.prefill is not None else None
     decode = fleet.replicas.get(decision.decode)
-    if prefill is not None and ended.prefill is not None:
+    if prefill is not None and ended.prefill is not None and not ended.prefill.loaded_blocks:
         computed = ended.prompt_tokens - ended.prefill_cached_tokens
         yield _prefilled(prefill, computed, ended.prefill_cached_tokens, ended.prefill)
     if decode is not None and ended.decode is not None:

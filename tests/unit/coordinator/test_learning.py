@@ -71,6 +71,11 @@ def test_a_hand_off_teaches_prefill_loads_and_steps() -> None:
     ]
 
 
+def test_a_prompt_that_prefill_loaded_in_part_teaches_nothing_of_computing() -> None:
+    ended = replace(HANDED_OVER, prefill=LegReport(queued_s=0.1, first_token_s=0.3, loaded_blocks=2))
+    assert [type(seen) for seen in observations(ended, FLEET)] == [Loaded, Decoded]
+
+
 def test_a_hand_off_that_did_not_arrive_whole_teaches_nothing_of_loads() -> None:
     ended = replace(HANDED_OVER, decode=LegReport(first_token_s=0.3, loaded_blocks=3, recomputed_blocks=3))
     assert [type(seen) for seen in observations(ended, FLEET)] == [Prefilled, Decoded]
