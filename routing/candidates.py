@@ -71,8 +71,7 @@ class Second(NamedTuple):
     turn: float
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What a search found: the options, the best first; none when no decode replica is fit."""
 
     sources: Sources
@@ -164,7 +163,9 @@ class Search:
         """The cheapest first. A pair's turn is that of the half that was given work last."""
         costs = [option.cost_s for option in options]
         tolerance_s = TOLERANCE * options[costs.index(min(costs))].ttft_s
-        return [options[place] for place in in_order(costs, tolerance_s, [o.turn for o in options], self.rng)]
+        return [
+            options[place] for place in in_order(costs, tolerance_s, [o.turn for o in options], self.rng, len(options))
+        ]
 
 
 def _first(sources: Sources, place: int) -> First:

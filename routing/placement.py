@@ -1,6 +1,6 @@
 """One placement out of the columns: what it predicts, what it reserves, and why it was chosen."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from routing.block_keys import PromptKeys
 from routing.candidates import Found, Option
@@ -8,8 +8,7 @@ from routing.costs import Job
 from routing.router import Predicted, Work
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Without `prefill` the decode replica computes the prompt. Times in seconds: see `Option`."""
 
     decode: str
