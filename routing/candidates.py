@@ -206,6 +206,6 @@ def _least_violating(seats: Seats, unfit: Floats) -> Floats:
 def _cheapest_on(node: int, pool: Pool, cost_s: Floats, known: Sequence[First | Second]) -> int | None:
     """The cheapest replica of a node, None when there is none of finite cost, or when it is known already."""
     place = min(pool.on_node.get(node, ()), key=cost_s.item, default=None)
-    if place is None or cost_s[place] == inf or any(each.place == place for each in known):
+    if place is None or cost_s[place] == inf or place in [each.place for each in known]:
         return None
     return place
