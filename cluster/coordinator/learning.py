@@ -1,7 +1,8 @@
 """What ended requests teach the router: how long computing, loading and decoding really took, and how much was said.
 
-Only what says something about one part alone is learnt from. A prompt that was computed and not loaded teaches prefill;
-a hand-off that arrived whole teaches loads; a stream of a few tokens or more teaches decode steps.
+Only what says something about one part alone is learnt from. A prompt that was computed, not loaded, and did not have
+to wait teaches prefill: engines pack the end of one prompt and the beginning of the next into one step, which would
+count for both. A hand-off that arrived whole teaches loads; a stream of a few tokens or more teaches decode steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +16,13 @@ from routing.rates import Decoded, Loaded, Observation, Prefilled, Rates
 
 ENOUGH_TOKENS = 8
 """A stream shorter than this says little about the time of a decode step."""
+
+
+ALONE = 0.05
+"""A prompt whose turn came within this share of its computing time was computed alone."""
+
+LEAST_LOAD_S = 0.001
+"""A load is what is left of a longer time, which may be nothing."""
 
 
 class Learner:
@@ -49,26 +57,27 @@ def observations(ended: Ended, fleet: Fleet) -> Iterator[Observation]:
     prefill = fleet.replicas.get(decision.prefill) if decision.prefill is not None else None
     decode = fleet.replicas.get(decision.decode)
     if prefill is not None and ended.prefill is not None and not ended.prefill.loaded_blocks:
-        computed = ended.prompt_tokens - ended.prefill_cached_tokens
-        yield _prefilled(prefill, computed, ended.prefill_cached_tokens, ended.prefill)
+        yield from _prefilled(prefill, ended, ended.prefill_cached_tokens, ended.prefill)
     if decode is not None and ended.decode is not None:
         yield from _of_decode(ended, ended.decode, decode, decision.prefill is None)
 
 
 def _of_decode(ended: Ended, report: LegReport, decode: Replica, is_local: bool) -> Iterator[Observation]:
     loaded_tokens = report.loaded_blocks * decode.block_size_tokens
-    step_s = ended.itl_s or 0.0
-    if is_local and not loaded_tokens:
-        computed = ended.prompt_tokens - ended.cached_tokens
-        yield _prefilled(decode, computed, ended.cached_tokens, report)
-    if loaded_tokens and not report.recomputed_blocks and not is_local:
-        yield Loaded(decode.replica_id, decode.role, loaded_tokens, report.first_token_s - step_s)
+    if is_local and not loaded_tokens and decode.load.running <= 1:
+        yield from _prefilled(decode, ended, ended.cached_tokens, report)
+    predicted = ended.placement.decision.predicted if ended.placement.decision is not None else None
+    if loaded_tokens and not report.recomputed_blocks and not is_local and predicted is not None:
+        load_s = max(LEAST_LOAD_S, report.first_token_s - predicted.first_step_s)
+        yield Loaded(decode.replica_id, decode.role, loaded_tokens, load_s)
     if ended.itl_s is not None and ended.generated_tokens >= ENOUGH_TOKENS:
         yield Decoded(decode.replica_id, decode.role, max(1, decode.load.running), _context(decode, ended), ended.itl_s)
 
 
-def _prefilled(replica: Replica, computed: int, context: int, report: LegReport) -> Prefilled:
-    return Prefilled(replica.replica_id, replica.role, computed, context, report.first_token_s - report.queued_s)
+def _prefilled(replica: Replica, ended: Ended, cached: int, report: LegReport) -> Iterator[Prefilled]:
+    seconds = report.first_token_s - report.queued_s
+    if report.queued_s <= ALONE * seconds:
+        yield Prefilled(replica.replica_id, replica.role, ended.prompt_tokens - cached, cached, seconds)
 
 
 def _context(decode: Replica, ended: Ended) -> float:

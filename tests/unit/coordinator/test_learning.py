@@ -17,11 +17,11 @@ from routing.rates import Decoded, Loaded, Metric, Prefilled, Rates
 from routing.router import Decision, Predicted
 
 PROFILE = Profile(0.0, 0.001, 0.0, 1024, 0.01, 0.0, 0.0, 64, 1, 1e6, 0.0, 1e6, 0.0)
-PREDICTED = Predicted(0.0, 0.2, 0.0, 0.0, 0.01, 90, 10)
+PREDICTED = Predicted(0.0, 0.2, 0.0, 0.02, 0.01, 90, 10)
 
 
 def replica(replica_id: str, role: Role) -> Replica:
-    return Replica(replica_id, role, "node", "kv", 16, 4096, 100, True, ReplicaLoad(running=3, kv_usage=0.5))
+    return Replica(replica_id, role, "node", "kv", 16, 4096, 100, True, ReplicaLoad(running=1, kv_usage=0.5))
 
 
 FLEET = Fleet({"p": replica("p", Role.PREFILL), "d": replica("d", Role.DECODE)})
@@ -46,17 +46,17 @@ LOCAL = Ended(
     attempts=1,
     timings=Timings(1.0, 0.25),
     prefill=None,
-    decode=LegReport(queued_s=0.05, first_token_s=0.25),
+    decode=LegReport(queued_s=0.01, first_token_s=0.21),
 )
 HANDED_OVER = replace(
     LOCAL,
     placement=placed("p"),
     prefill_cached_tokens=32,
-    prefill=LegReport(queued_s=0.1, first_token_s=0.3),
+    prefill=LegReport(queued_s=0.01, first_token_s=0.21),
     decode=LegReport(first_token_s=0.12, loaded_blocks=6),
 )
 
-STEP = Decoded("d", Role.DECODE, 3, 800.0, 0.02)
+STEP = Decoded("d", Role.DECODE, 1, 800.0, 0.02)
 
 
 def test_a_prompt_that_decode_computed_teaches_its_prefill_and_its_steps() -> None:
@@ -69,6 +69,16 @@ def test_a_hand_off_teaches_prefill_loads_and_steps() -> None:
         Loaded("d", Role.DECODE, 96, pytest.approx(0.1)),
         STEP,
     ]
+
+
+def test_a_prompt_that_waited_shared_a_step_and_teaches_nothing_of_computing() -> None:
+    ended = replace(HANDED_OVER, prefill=LegReport(queued_s=0.1, first_token_s=0.3))
+    assert not [seen for seen in observations(ended, FLEET) if isinstance(seen, Prefilled)]
+
+
+def test_a_prompt_computed_among_others_that_decode_teaches_nothing_of_computing() -> None:
+    busy = replace(FLEET.replicas["d"], load=ReplicaLoad(running=3, kv_usage=0.5))
+    assert not [seen for seen in observations(LOCAL, Fleet({"d": busy})) if isinstance(seen, Prefilled)]
 
 
 def test_a_prompt_that_prefill_loaded_in_part_teaches_nothing_of_computing() -> None:
