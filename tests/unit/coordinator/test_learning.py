@@ -111,7 +111,7 @@ def test_a_finished_request_teaches_rates_lengths_and_the_error() -> None:
     taught.ended(LOCAL)
     assert rates.factor("d", Role.DECODE, Metric.STEP) == pytest.approx(2.0)
     assert lengths.expected(64) < before
-    assert error.median == pytest.approx(0.2)
+    assert error.median == pytest.approx(0.12)
 
 
 def test_a_request_that_failed_teaches_nothing() -> None:
