@@ -35,8 +35,11 @@ class Ticket:
 
 def leave_ticket(mark: RunMark, ticket: Ticket) -> None:
     """Let others of this user join the run; readable by the user alone."""
-    with open(run_folder(mark) / FILE, "w", encoding="utf-8", opener=_private) as file:
+    path = run_folder(mark) / FILE
+    unfinished = path.with_suffix(".part")
+    with open(unfinished, "w", encoding="utf-8", opener=_private) as file:
         json.dump(asdict(ticket), file)
+    unfinished.replace(path)  # whole or not there, whenever another command looks
 
 
 def find_ticket() -> Ticket:
