@@ -13,6 +13,11 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 
+def number(value: float) -> Floats:
+    """A number to combine columns with: an array of no dimensions, which numpy takes without converting it."""
+    return np.array(value, dtype=np.float64)
+
+
 class Column:
     """Which column is what of a replica: what open leases reserve, and from `TURN` on what it was ever given.
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from routing.books import Column, Floats
+from routing.books import Column, Floats, number
 from routing.pool import Pool
 
 CAPACITY = 5.0
@@ -36,11 +36,6 @@ STALLING = 4.0
 ARRIVING = 0.25
 """How many requests are taken to come and wait for prefill on a decode replica that has none, in a cluster that could
 prefill elsewhere. What is short next to a hand-off is computed there all the same."""
-
-
-def number(value: float) -> Floats:
-    """A number that columns are combined with more than once: an array of no dimensions."""
-    return np.array(value, dtype=np.float64)
 
 
 class Job(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from routing.books import Books, Column, Floats
+from routing.books import Books, Column, Floats, number
 from routing.costs import (
     CAPACITY,
     Cached,
@@ -18,7 +18,6 @@ from routing.costs import (
     backlog_s,
     decoding,
     lacking,
-    number,
 )
 from routing.index import Prefixes
 from routing.matches import Matches

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from routing.books import Books, Column, Floats, Rows
+from routing.books import Books, Column, Floats, Rows, number
 from routing.fleet import Replica, ReplicaLoad
 from routing.rates import Metric, Rates
 
@@ -69,9 +69,9 @@ class Pool:
 
     def by_size(self, count: Callable[[int], int]) -> Floats:
         """`count` of each replica's block size; a single number where all have the same, which is nearly always."""
+        if len(self.block_sizes) == 1:
+            return number(count(self.block_sizes[0]))
         counts = np.array([count(size) for size in self.block_sizes], dtype=np.float64)
-        if len(counts) == 1:
-            return counts.reshape(())
         several: Floats = counts[np.searchsorted(self.block_sizes, self.block_size)]
         return several
 
