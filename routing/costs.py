@@ -11,7 +11,7 @@ The cost of a placement is the request's own time, and what it takes from others
 
 `docs/decisions/routing-cost.md` says why each term is there. All functions return columns, one entry for each replica.
 
-A decision makes some sixty steps over short columns, so what a step costs counts: numpy takes a column of floats, or a
+A decision makes some eighty steps over short columns, so what a step costs counts: numpy takes a column of floats, or a
 `number`, at once, but converts an integer or a Python float first, which takes longer than the arithmetic. So counts
 are whole floats, which are exact up to 2 ** 53.
 """
