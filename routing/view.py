@@ -26,14 +26,15 @@ _MOST_SHARE = 16.0
 class View:
     """Owns the columns of the ready replicas of the latest fleet: `everyone`, prefill replicas first, and both parts.
 
-    `share` is how many requests the other gateways have for each of this one's, as reports show it over time.
+    `share` is how many requests the other gateways have for each of this one's: both are averaged over reports before
+    they are divided, because gateways are seldom busy at the same moment.
     """
 
     def __init__(self, rates: Rates, books: Books) -> None:
         profile = rates.profile
         self.remote_latency_s = profile.remote_latency_s
         self.remote_token_s = profile.kv_bytes_per_token / profile.remote_bytes_per_s
-        self.share = 0.0
+        self.share = self._others = self._own = 0.0
         self._rates = rates
         self._books = books
         self._seen: dict[str, Seen] = {}
@@ -95,8 +96,9 @@ class View:
         others = float(self.decodes.reported_requests.sum())
         own = float(self._books.columns[Column.REQUESTS, self.decodes.rows].sum())
         if others or own:
-            share = min(others / own, _MOST_SHARE) if own else _MOST_SHARE
-            self.share += _SHARE_WEIGHT * (share - self.share)
+            self._others += _SHARE_WEIGHT * (others - self._others)
+            self._own += _SHARE_WEIGHT * (own - self._own)
+            self.share = min(self._others / self._own, _MOST_SHARE) if self._own else _MOST_SHARE
 
 
 def _shape(fleet: Fleet) -> list[tuple[object, ...]]:
