@@ -1,5 +1,6 @@
 """One Ray cluster for all tests of this folder, and the deployments they share."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.serving import TestCluster, two_nodes
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[TestCluster]:
     """Two nodes, labelled a and b."""
+    assert "ray" not in sys.modules, "a test module imports ray when it is collected: Ray has read its environment"
     with two_nodes(serve_flags()) as running:
         yield running
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from ray.serve._private.haproxy_templates import HAPROXY_CONFIG_TEMPLATE
 
 from cluster.runtime.haproxy import READ_BY_SERVE, haproxy_launcher
 
@@ -79,6 +78,9 @@ async def test_a_file_that_was_added_to_is_not_added_to_again(tmp_path: Path) ->
 
 
 def test_rays_template_has_the_sections_that_are_added_to() -> None:
+    # Not at the top: the Ray tests collect this file too, and Ray reads its environment when it is imported.
+    from ray.serve._private.haproxy_templates import HAPROXY_CONFIG_TEMPLATE
+
     lines = HAPROXY_CONFIG_TEMPLATE.splitlines()
     assert lines.count("defaults") == 1
     assert lines.count("frontend http_frontend") == 1
