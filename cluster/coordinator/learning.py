@@ -2,7 +2,8 @@
 
 Only what says something about one part alone is learnt from. A prompt that was computed, not loaded, and did not have
 to wait teaches prefill: engines pack the end of one prompt and the beginning of the next into one step, which would
-count for both. A hand-off that arrived whole teaches loads; a stream of a few tokens or more teaches decode steps.
+count for both. A hand-off that arrived whole at an idle engine teaches loads: a busy one makes everything wait. A stream
+of a few tokens or more teaches decode steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,10 +65,11 @@ def observations(ended: Ended, fleet: Fleet) -> Iterator[Observation]:
 
 def _of_decode(ended: Ended, report: LegReport, decode: Replica, is_local: bool) -> Iterator[Observation]:
     loaded_tokens = report.loaded_blocks * decode.block_size_tokens
-    if is_local and not loaded_tokens and decode.load.running <= 1:
+    alone = decode.load.running <= 1
+    if is_local and not loaded_tokens and alone:
         yield from _prefilled(decode, ended, ended.cached_tokens, report)
     predicted = ended.placement.decision.predicted if ended.placement.decision is not None else None
-    if loaded_tokens and not report.recomputed_blocks and not is_local and predicted is not None:
+    if loaded_tokens and not report.recomputed_blocks and not is_local and alone and predicted is not None:
         load_s = max(LEAST_LOAD_S, report.first_token_s - predicted.first_step_s)
         yield Loaded(decode.replica_id, decode.role, loaded_tokens, load_s)
     if ended.itl_s is not None and ended.generated_tokens >= ENOUGH_TOKENS:

@@ -154,30 +154,30 @@ async def read_to_the_end(stream: WorkerStream) -> None:
     await stream.next()
 
 
-def node_of(label: str) -> str:
-    """The id of the node with this label."""
-    import ray
-
-    return str(next(node["NodeID"] for node in ray.nodes() if node["Labels"].get("node") == label))
-
-
-def stores_on(node_id: str) -> list[str]:
-    """Names of the store actors of a node."""
+def store_names() -> list[str]:
+    """Of all store actors, those of earlier deployments that are still to leave included."""
     import ray
 
     actors = ray.util.list_named_actors(all_namespaces=True)
-    names = [actor["name"] for actor in actors if actor["namespace"] == "baton"]
-    return [name for name in names if node_id[:12] in name]
+    return [actor["name"] for actor in actors if actor["namespace"] == "baton"]
+
+
+def store_at(address: str) -> str:
+    """The name of the store that other stores reach at `address`."""
+    import ray
+
+    def endpoint(name: str) -> Any:
+        return ray.get(ray.get_actor(name, namespace="baton").endpoint.remote(), timeout=30)
+
+    (found,) = [name for name in store_names() if endpoint(name).address == address]
+    return found
 
 
 def kill_store(address: str) -> None:
-    """Kill the store that other stores reach at `address`; Ray restarts it."""
+    """Kill the store at `address`; Ray restarts it."""
     import ray
 
-    everyone = [actor for actor in ray.util.list_named_actors(all_namespaces=True) if actor["namespace"] == "baton"]
-    actors = [ray.get_actor(actor["name"], namespace="baton") for actor in everyone]
-    (store,) = [actor for actor in actors if ray.get(actor.endpoint.remote(), timeout=30).address == address]
-    ray.kill(store, no_restart=False)
+    ray.kill(ray.get_actor(store_at(address), namespace="baton"), no_restart=False)
 
 
 def take_down(application: str) -> None:
@@ -187,10 +187,10 @@ def take_down(application: str) -> None:
     serve.delete(application, _blocking=True)
 
 
-def await_no_store(node_id: str) -> None:
-    """Return when the node's store has left."""
+def await_no_store(name: str) -> None:
+    """Return when the store has left."""
     end = time.monotonic() + 30
-    while stores_on(node_id):
+    while name in store_names():
         assert time.monotonic() < end, "the store is still there"
         time.sleep(0.2)
 
@@ -287,8 +287,9 @@ async def test_a_replica_that_is_taken_down_finishes_its_streams_and_its_store_l
     with deployed("leaving", tiny_model, "b", "b") as workers:
         async with workers.pool() as pool:
             await connected(pool, workers)
+            store = await asyncio.to_thread(store_at, pool.info("decode").store_address)
             live = asyncio.ensure_future(answer(pool, "decode", leg("decode", tokens=200)))
             await pool.wait_for(lambda fleet: fleet.replicas["decode"].load.running == 1, 10.0)
             await asyncio.to_thread(take_down, "leaving-decode")
             assert len((await live).token_ids) == 200
-    await asyncio.to_thread(await_no_store, node_of("b"))
+    await asyncio.to_thread(await_no_store, store)

@@ -76,9 +76,10 @@ def test_a_prompt_that_waited_shared_a_step_and_teaches_nothing_of_computing() -
     assert not [seen for seen in observations(ended, FLEET) if isinstance(seen, Prefilled)]
 
 
-def test_a_prompt_computed_among_others_that_decode_teaches_nothing_of_computing() -> None:
-    busy = replace(FLEET.replicas["d"], load=ReplicaLoad(running=3, kv_usage=0.5))
-    assert not [seen for seen in observations(LOCAL, Fleet({"d": busy})) if isinstance(seen, Prefilled)]
+def test_an_engine_that_decodes_for_others_teaches_nothing_of_computing_and_loading() -> None:
+    busy = Fleet({"d": replace(FLEET.replicas["d"], load=ReplicaLoad(running=3, kv_usage=0.5))})
+    assert [type(seen) for seen in observations(LOCAL, busy)] == [Decoded]
+    assert [type(seen) for seen in observations(HANDED_OVER, busy)] == [Decoded]
 
 
 def test_a_prompt_that_prefill_loaded_in_part_teaches_nothing_of_computing() -> None:
