@@ -2,8 +2,8 @@
 
 Only what says something about one part alone is learnt from. A prompt that was computed, not loaded, and did not have
 to wait teaches prefill: engines pack the end of one prompt and the beginning of the next into one step, which would
-count for both. A hand-off that arrived whole at an idle engine teaches loads, because a busy one makes everything wait. A
-stream of a few tokens or more teaches decode steps.
+count for both. A hand-off that arrived whole at an idle engine teaches loads: at a busy one everything waits. A stream
+of a few tokens or more teaches decode steps.
 """
 
 from collections.abc import Callable, Iterator

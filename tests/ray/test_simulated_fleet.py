@@ -66,8 +66,7 @@ async def test_a_thousand_requests_at_concurrency_64_get_exactly_the_right_token
     await fleet.idle()
 
 
-async def test_a_hot_prefix_leaves_no_decode_worker_idle_and_is_computed_a_few_times_only(fleet: Served) -> None:
-    before = by_replica(fleet, "baton_worker_legs_decode_total")
+async def test_a_hot_prefix_leaves_no_decode_worker_idle_and_is_computed_no_more(fleet: Served) -> None:
     prefix = [300 + i % 1000 for i in range(900)]
     body = {"model": "tiny", "max_tokens": 100, "temperature": 0, "ignore_eos": True}
     async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
@@ -76,10 +75,12 @@ async def test_a_hot_prefix_leaves_no_decode_worker_idle_and_is_computed_a_few_t
             answer = await client.post("/v1/completions", json={**body, "prompt": [*prefix, 300 + number]})
             return int((answer.json()["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0))
 
+        await ask(1000)
+        before = by_replica(fleet, "baton_worker_legs_decode_total")
         cached = await asyncio.gather(*(ask(number) for number in range(64)))
     after = by_replica(fleet, "baton_worker_legs_decode_total")
     assert [replica for replica, legs in after.items() if legs == before.get(replica, 0.0)] == []
-    assert sum(tokens < 880 for tokens in cached) <= len(after), "once for each decode worker at most"
+    assert min(cached) >= 880
 
 
 def by_replica(fleet: Served, name: str) -> dict[str, float]:
