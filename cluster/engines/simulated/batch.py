@@ -2,12 +2,13 @@
 
 Owns the waiting and running sequences and decides on their blocks. Each step gives every decoding sequence one token
 and spends a budget of prompt tokens on the others, in order of arrival; a prompt longer than the budget is computed
-in chunks. When a decoding sequence finds no block, the latest arrival gives its blocks back and waits to be computed
-again. Knows neither bytes, time nor the store.
+in chunks. Who comes while the next block of his prompt is being computed for somebody else waits for that. When a
+decoding sequence finds no block, the latest arrival gives its blocks back and waits to be computed again. Knows neither
+bytes, time nor the store.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from cluster.engines.simulated.block_table import BlockTable
@@ -24,11 +25,23 @@ class Chunk:
 
 @dataclass(slots=True)
 class Plan:
-    """One step. `loads` were admitted and first get what the store has of their prompt."""
+    """One step. `loads` were admitted and first get what the store has of their prompt; `filling` are the contents of
+    blocks that will be whole after it.
+    """
 
     chunks: list[Chunk] = field(default_factory=list)
     loads: list[Sequence] = field(default_factory=list)
+    filling: set[bytes] = field(default_factory=set)
     preempted: int = 0
+
+    def compute(self, sequence: Sequence, budget: int) -> int:
+        """What a sequence needs computed, as far as a budget of prompt tokens goes; how much of that is left."""
+        count = sequence.pending if sequence.pending == 1 else min(sequence.pending, budget)
+        if count:
+            self.chunks.append(Chunk(sequence, count))
+            end = (sequence.computed + count) // sequence.block_size
+            self.filling.update(sequence.hashes[sequence.filled : end])
+        return budget - count if count > 1 else budget
 
     @property
     def prompt_tokens(self) -> int:
@@ -93,10 +106,7 @@ class Batch:
         for sequence in tuple(self.running):
             if sequence.phase is not Phase.RUNNING or not self._grow(sequence, plan):
                 continue
-            count = sequence.pending if sequence.pending == 1 else min(sequence.pending, budget)
-            budget -= count if count > 1 else 0
-            if count:
-                plan.chunks.append(Chunk(sequence, count))
+            budget = plan.compute(sequence, budget)
         return budget
 
     def _grow(self, sequence: Sequence, plan: Plan) -> bool:
@@ -121,7 +131,7 @@ class Batch:
     def _admit_waiting(self, plan: Plan, budget: int, may_load: bool) -> None:
         while self.waiting and len(self.running) < self._max_running and budget > 0:
             sequence = self.waiting[0]
-            if not self._place(sequence):
+            if not self._place(sequence, plan.filling):
                 return
             self.running.append(self.waiting.popleft())
             if may_load and sequence.filled < reusable_blocks(sequence):
@@ -129,16 +139,18 @@ class Batch:
                 plan.loads.append(sequence)
                 continue
             sequence.advance("admit")
-            count = min(sequence.pending, budget)
-            budget -= count if count > 1 else 0
-            plan.chunks.append(Chunk(sequence, count))
+            budget = plan.compute(sequence, budget)
 
-    def _place(self, sequence: Sequence) -> bool:
-        """Find or allocate blocks for all tokens of a waiting sequence; False when there are too few."""
+    def _place(self, sequence: Sequence, filling: Container[bytes]) -> bool:
+        """Find or allocate blocks for all tokens of a waiting sequence; False when there are too few, or when the next
+        one it needs is being filled.
+        """
         sequence.extend_hashes()
-        cached = self._table.take_prefix(sequence.hashes[: reusable_blocks(sequence)])
+        reusable = sequence.hashes[: reusable_blocks(sequence)]
+        cached = self._table.take_prefix(reusable)
         needed = sequence.blocks_needed - len(cached)
-        if needed > self._table.available:
+        is_filled_soon = len(cached) < len(reusable) and reusable[len(cached)] in filling
+        if is_filled_soon or needed > self._table.available:
             self._table.release(cached)
             return False
         sequence.blocks.extend(cached)

@@ -54,6 +54,21 @@ def test_decoding_sequences_get_their_token_before_prompts_share_the_budget() ->
     assert (plan.decoding, plan.prompt_tokens) == (1, 16)
 
 
+def test_an_equal_prompt_waits_for_the_blocks_that_are_being_computed_for_the_first() -> None:
+    table = BlockTable(32)
+    line, first, second = Batch(table, 4, 64), sequence(10), sequence(10)
+    line.add(first)
+    line.add(second)
+    plan = line.plan(may_load=False)
+    assert planned(plan) == [(first, 10)]
+    compute(plan)
+    first.filled = 2
+    for index in range(first.filled):
+        table.publish(first.blocks[index], first.hashes[index])
+    assert planned(line.plan(may_load=False)) == [(first, 1), (second, 2)]
+    assert second.blocks[:2] == first.blocks[:2]
+
+
 def test_no_more_run_than_allowed() -> None:
     line = batch(max_running=2)
     for name in range(3):
