@@ -16,7 +16,7 @@ from kvtransfer.arena import Arena
 from kvtransfer.client import StoreClient
 from kvtransfer.errors import FramingError, RequestRefused, StoreLost, StoreRefused
 from kvtransfer.framing import FrameBuffer, frame
-from kvtransfer.greeting import answer, verdict
+from kvtransfer.greeting import Refused, answer, verdict
 from kvtransfer.protocol import (
     Abandon,
     Announce,
@@ -26,12 +26,12 @@ from kvtransfer.protocol import (
     Distrust,
     Done,
     Failed,
+    Fetch,
     HandoffEnded,
     Label,
     Pin,
     Pinned,
     PinnedBlock,
-    Refused,
     Release,
     Reply,
     Request,
@@ -170,12 +170,20 @@ class AsyncStoreClient:
 
     async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
         """Wait for a hand-off's blocks; they stay pinned until `release`. Cancelling the wait releases them."""
-        request = AwaitHandoff(next(self._ids), handoff_id, source, deadline_s)
+        return await self._wait(AwaitHandoff(next(self._ids), handoff_id, source, deadline_s))
+
+    async def fetch(self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float) -> HandoffEnded:
+        """Bring blocks with these labels from the store at `source`; those that are here stay pinned until `release` of
+        `handoff_id`, a new name. Cancelling the wait releases them.
+        """
+        return await self._wait(Fetch(next(self._ids), handoff_id, list(labels), source, deadline_s))
+
+    async def _wait(self, request: AwaitHandoff | Fetch) -> HandoffEnded:
         try:
-            return await self._ask(request, HandoffEnded, deadline_s + self._timeout_s)
+            return await self._ask(request, HandoffEnded, request.deadline_s + self._timeout_s)
         except asyncio.CancelledError:
             if not self.is_lost:
-                self._send(Release(next(self._ids), handoff_id))
+                self._send(Release(next(self._ids), request.handoff_id))
             raise
 
     async def release(self, handoff_id: str) -> None:

@@ -210,6 +210,10 @@ class StoreBooks:
             raise RequestRefused(f"{len(keys)} keys with {len(labels)} labels")
         return sum(self._slots.label(key, label) for key, label in zip(keys, labels, strict=True))
 
+    def labelled(self, labels: Sequence[int]) -> list[BlockKey]:
+        """The blocks with these names, up to the first that cannot be read."""
+        return self._slots.labelled(labels)
+
     def label_of(self, key: BlockKey) -> int | None:
         """The name kept with the block, if there is one."""
         return self._slots.label_of(key)

@@ -16,7 +16,7 @@ import msgspec
 from kvtransfer.arena import Arena
 from kvtransfer.errors import FramingError, RequestRefused, StoreLost, StoreRefused
 from kvtransfer.framing import FrameBuffer, frame
-from kvtransfer.greeting import answer, verdict
+from kvtransfer.greeting import Refused, answer, verdict
 from kvtransfer.protocol import (
     Abandon,
     Announce,
@@ -30,7 +30,6 @@ from kvtransfer.protocol import (
     Pin,
     Pinned,
     PinnedBlock,
-    Refused,
     Reply,
     Request,
     Reserve,

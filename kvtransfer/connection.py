@@ -15,18 +15,18 @@ import msgspec
 
 from kvtransfer.errors import FramingError, StoreRefused
 from kvtransfer.framing import FrameBuffer, frame
-from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, refusal
+from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome, refusal
 from kvtransfer.protocol import (
     Attached,
     AwaitHandoff,
     Failed,
+    Fetch,
     HandoffEnded,
     Release,
     Reply,
     Request,
     Watch,
     Watched,
-    Welcome,
 )
 from kvtransfer.session import StoreSession
 from kvtransfer.settings import StoreSettings
@@ -137,7 +137,7 @@ class StoreConnection(asyncio.Protocol):
             self._admit(body)
             return
         request = _request.decode(body)
-        if type(request) is AwaitHandoff:
+        if type(request) in (AwaitHandoff, Fetch):
             self._start_wait(request)
             return
         if type(request) is Watch:
@@ -159,7 +159,7 @@ class StoreConnection(asyncio.Protocol):
         self._session = StoreSession(reception.store, lambda: len(reception.connections))
         self._transport.write(frame(_encode(Welcome(reception.store.epoch, reception.address()))))
 
-    def _start_wait(self, request: AwaitHandoff) -> None:
+    def _start_wait(self, request: AwaitHandoff | Fetch) -> None:
         settings = self._reception.settings
         if not 0.0 <= request.deadline_s <= settings.max_wait_s:
             self._send(
@@ -175,11 +175,13 @@ class StoreConnection(asyncio.Protocol):
         self._reception.tasks.add(task)
         task.add_done_callback(lambda done: self._wait_is_over(request, done))
 
-    async def _wait(self, request: AwaitHandoff) -> None:
+    async def _wait(self, request: AwaitHandoff | Fetch) -> None:
         assert self._session is not None
-        ended = await self._reception.waits.run(
-            self._session.owner, request.handoff_id, request.source, request.deadline_s
-        )
+        owner, waits = self._session.owner, self._reception.waits
+        if isinstance(request, Fetch):
+            ended = await waits.fetch(owner, request.handoff_id, request.labels, request.source, request.deadline_s)
+        else:
+            ended = await waits.run(owner, request.handoff_id, request.source, request.deadline_s)
         self._send(
             HandoffEnded(
                 request.id,
@@ -197,7 +199,7 @@ class StoreConnection(asyncio.Protocol):
         for task in self._waits.get(handoff_id, ()):
             task.cancel()
 
-    def _wait_is_over(self, request: AwaitHandoff, task: asyncio.Task[None]) -> None:
+    def _wait_is_over(self, request: AwaitHandoff | Fetch, task: asyncio.Task[None]) -> None:
         self._wait_count -= 1
         self._reception.tasks.discard(task)
         waits = self._waits[request.handoff_id]

@@ -1,17 +1,48 @@
-"""The greeting of the local and the remote protocol: who may come in, decided without I/O.
+"""The greeting of the local and the remote protocol: its messages, and who may come in, decided without I/O.
 
-The accepting side sends a `Challenge`; the other answers with a `Greet` that proves the secret. A wrong protocol
-version, secret or fingerprint is answered with the reason and nothing else.
+The accepting side sends a `Challenge`; the other answers with a `Greet` that proves the secret, and gets a `Welcome`. A
+wrong protocol version, secret or fingerprint is answered with the reason (`Refused`) and nothing else.
 """
 
 import msgspec
 
 from kvtransfer.auth import is_proven, make_nonce, prove
 from kvtransfer.errors import FramingError, StoreRefused
-from kvtransfer.protocol import PROTOCOL_VERSION, Challenge, Greet, Refused, Welcome
+
+PROTOCOL_VERSION = 3
 
 MAX_GREETING_BYTES = 4096
 """Nobody unknown may make the other side keep more than this."""
+
+
+class Challenge(msgspec.Struct, frozen=True, tag="challenge"):
+    """First message of the server. `nonce` is 32 random bytes."""
+
+    protocol: int
+    nonce: bytes
+
+
+class Greet(msgspec.Struct, frozen=True, tag="greet"):
+    """First message of the client. `proof` is HMAC-SHA256(cluster secret, nonce); `name` is for logs."""
+
+    protocol: int
+    fingerprint: str
+    name: str
+    proof: bytes
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """The client is in. `epoch` names this life of the store; `address` is where other stores reach it."""
+
+    epoch: str
+    address: str
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The connection closes after this."""
+
+    reason: str
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _greet = msgspec.msgpack.Decoder(Greet)

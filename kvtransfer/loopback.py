@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import cast
 
-from kvtransfer.errors import NeverAnnounced
-from kvtransfer.transport import BlockKey, BlockSink, BlockSource, CommittedBlock, HandoffState, PullResult
+from kvtransfer.errors import NeverAnnounced, RequestRefused
+from kvtransfer.transport import Asked, BlockKey, BlockSink, BlockSource, CommittedBlock, HandoffState, PullResult
 
 
 class LoopbackNetwork:
@@ -56,11 +56,11 @@ class LoopbackTransport:
         self._address = self._name
         self._network.bind(self._name, self)
 
-    async def pull(self, address: str, handoff_id: str, sink: BlockSink, deadline_s: float) -> PullResult:
+    async def pull(self, address: str, asked: Asked, sink: BlockSink, deadline_s: float) -> PullResult:
         peer = self._network.find(address)
         if peer is None or peer.source is None:
             return PullResult(HandoffState.FAILED, 0, 0, f"nobody serves at {address!r}")
-        copy = _Copy(peer.source, handoff_id, sink)
+        copy = _Copy(peer.source, asked, sink)
         tasks = [
             asyncio.ensure_future(wait) for wait in (copy.run(deadline_s), peer._closed.wait(), self._closed.wait())
         ]
@@ -84,23 +84,25 @@ class LoopbackTransport:
 class _Copy:
     """One pull's progress."""
 
-    def __init__(self, source: BlockSource, handoff_id: str, sink: BlockSink) -> None:
+    def __init__(self, source: BlockSource, asked: Asked, sink: BlockSink) -> None:
         self._source = source
-        self._handoff_id = handoff_id
+        self._asked = asked
         self._sink = sink
         self._blocks = 0
         self._bytes = 0
 
     async def run(self, deadline_s: float) -> PullResult:
+        asked = self._asked
         try:
-            keys = await self._source.announced(self._handoff_id, deadline_s)
+            handoff_id = asked if isinstance(asked, str) else self._source.offer(asked)
+            keys = await self._source.announced(handoff_id, deadline_s)
         except TimeoutError:
             return self.result(HandoffState.LATE, "not announced in time")
-        except NeverAnnounced as error:
+        except (NeverAnnounced, RequestRefused) as error:
             return self.result(HandoffState.FAILED, str(error))
         wanted = list(self._sink.missing(keys))
         seen = 0
-        blocks = cast(AsyncGenerator[CommittedBlock, None], self._source.committed(self._handoff_id, wanted))
+        blocks = cast(AsyncGenerator[CommittedBlock, None], self._source.committed(handoff_id, wanted))
         async with aclosing(blocks):
             async for block in blocks:
                 seen += 1

@@ -4,48 +4,15 @@ Messages are MessagePack maps with a `type`, each preceded by its length as an u
 Bytes of blocks never travel here: the arena is shared memory, handed over once as a file descriptor with `Attached`.
 A closed connection releases everything it held: slots being written, pins, hand-offs it produced.
 
-Order on a connection: server `Challenge`, client `Greet`, server `Welcome` or `Refused`; then requests, each with an
-`id` the reply repeats. `AwaitHandoff` and `Watch` are the only requests whose replies may be late, so others may
-overtake them.
+After the greeting (`kvtransfer.greeting`) come requests, each with an `id` the reply repeats. `AwaitHandoff`, `Fetch`
+and `Watch` are the only requests whose replies may be late, so others may overtake them.
 """
 
 from typing import Literal
 
 import msgspec
 
-PROTOCOL_VERSION = 2
-
 HandoffOutcome = Literal["ready", "failed", "late"]
-
-
-class Challenge(msgspec.Struct, frozen=True, tag="challenge"):
-    """First message of the server. `nonce` is 32 random bytes."""
-
-    protocol: int
-    nonce: bytes
-
-
-class Greet(msgspec.Struct, frozen=True, tag="greet"):
-    """First message of the client. `proof` is HMAC-SHA256(cluster secret, nonce); `name` is for logs."""
-
-    protocol: int
-    fingerprint: str
-    name: str
-    proof: bytes
-
-
-class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """The client is in. `epoch` names this life of the store; `address` is where other stores reach it."""
-
-    epoch: str
-    address: str
-
-
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The connection closes after this."""
-
-    reason: str
-
 
 # Requests
 
@@ -113,8 +80,24 @@ class AwaitHandoff(msgspec.Struct, frozen=True, tag="await_handoff"):
     deadline_s: float
 
 
+class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
+    """Bring blocks of a prompt from the store at `source`, which nobody hands over: those with `labels`, in prompt
+    order, up to the first that it cannot read.
+
+    `handoff_id` is a new name, under which what is here stays pinned for this connection until `Release`. Reply:
+    `HandoffEnded`, at the latest after `deadline_s`; the source's blocks are the announced ones.
+    """
+
+    id: int
+    handoff_id: str
+    labels: list[int]
+    source: str
+    deadline_s: float
+
+
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """Stop waiting for a hand-off and drop its pins; unless others wait, nobody comes for it. Unknown ids are fine.
+    """Stop waiting for a hand-off or a fetch and drop its pins; unless others wait, nobody comes for it. Unknown ids
+    are fine.
 
     Reply: `Done`, with the count of pins dropped.
     """
@@ -151,8 +134,8 @@ class Statistics(msgspec.Struct, frozen=True, tag="statistics"):
 
 
 class Label(msgspec.Struct, frozen=True, tag="label"):
-    """Keep these names (unsigned 64-bit, opaque to the store) with readable blocks, for those who watch. The first name
-    of a block stays. Reply: `Done`, with the count of blocks that got theirs.
+    """Keep these names (unsigned 64-bit, opaque to the store) with readable blocks, for those who watch and those who
+    fetch. The first name of a block stays. Reply: `Done`, with the count of blocks that got theirs.
     """
 
     id: int
@@ -180,6 +163,7 @@ Request = (
     | Announce
     | Conclude
     | AwaitHandoff
+    | Fetch
     | Release
     | Pin
     | Unpin

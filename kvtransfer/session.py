@@ -1,6 +1,7 @@
 """What one greeted connection may ask of the store, without the connection: requests in, replies out.
 
-`AwaitHandoff` is not answered here: its reply comes later, so `kvtransfer.connection` runs it as a task.
+`AwaitHandoff`, `Fetch` and `Watch` are not answered here: their replies come later, so `kvtransfer.connection` runs
+them as tasks.
 """
 
 from collections.abc import Callable
@@ -54,7 +55,7 @@ class StoreSession:
         }
 
     def answer(self, request: Any) -> Reply:
-        """The reply to any request but `AwaitHandoff`."""
+        """The reply to any request that has one at once."""
         try:
             return self._handlers[type(request)](request)
         except RequestRefused as error:

@@ -1,12 +1,13 @@
 """The slot table: which block is in which slot, and who may touch it. Pure: no memory, clock or I/O.
 
 Invariants (`check`): a key names at most one slot that is being written or can be read; only COMMITTED slots are on
-offer for eviction; a slot has pins exactly in PINNED and DISTRUSTED, and a writer exactly in WRITING. A slot's number
-is stable while it is pinned, so a pin is held by slot, not by key.
+offer for eviction; a slot has pins exactly in PINNED and DISTRUSTED, and a writer exactly in WRITING; a label leads to
+a block that can be read and has it. A slot's number is stable while it is pinned, so a pin is held by slot, not by key.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from kvtransfer.eviction import EvictionPolicy
 from kvtransfer.states import SLOT_TRANSITIONS, SlotEvent, SlotState
@@ -61,6 +62,7 @@ class SlotTable:
         self._slots = [_Slot() for _ in range(slots)]
         self._free = list(range(slots - 1, -1, -1))
         self._by_key: dict[BlockKey, int] = {}
+        self._by_label: dict[int, int] = {}
         self._written_by: dict[Owner, dict[BlockKey, int]] = {}
         self._policy = policy
         self._counts = dict.fromkeys(SlotState, 0) | {SlotState.FREE: slots}
@@ -135,6 +137,7 @@ class SlotTable:
         if self._slots[slot].state is SlotState.COMMITTED:
             self._policy.withdraw(slot)
         del self._by_key[key]
+        self._unlabel(slot)
         if self._move(slot, SlotEvent.DISTRUST).state is SlotState.FREE:
             self._empty(slot)
         self._distrusted_blocks += 1
@@ -147,12 +150,18 @@ class SlotTable:
         if slot is None or self._slots[slot].state not in READABLE or self._slots[slot].label is not None:
             return False
         self._slots[slot].label = label
+        self._by_label[label] = slot
         return True
 
     def label_of(self, key: BlockKey) -> int | None:
         """The name kept with the block, if there is one."""
         slot = self._by_key.get(key)
         return None if slot is None else self._slots[slot].label
+
+    def labelled(self, labels: Iterable[int]) -> list[BlockKey]:
+        """The blocks with these names, up to the first that cannot be read."""
+        slots = takewhile(lambda slot: slot is not None, map(self._by_label.get, labels))
+        return [self._slots[slot].key for slot in slots if slot is not None]
 
     def readable(self) -> list[BlockKey]:
         """Every block that can be pinned."""
@@ -190,11 +199,14 @@ class SlotTable:
         for index, entry in enumerate(self._slots):
             assert (entry.pins > 0) == (entry.state in (SlotState.PINNED, SlotState.DISTRUSTED))
             assert (entry.owner is not None) == (entry.state is SlotState.WRITING)
-            assert entry.label is None or entry.state not in (SlotState.FREE, SlotState.WRITING)
+            assert entry.label is None or entry.state in READABLE
             named = entry.state in (SlotState.WRITING, *READABLE)
             assert named == (self._by_key.get(entry.key) == index)
             if entry.owner is not None:
                 assert self._written_by[entry.owner][entry.key] == index
+        for label, slot in self._by_label.items():
+            assert self._slots[slot].label == label
+            assert self._slots[slot].state in READABLE
         assert sum(map(len, self._written_by.values())) == self._counts[SlotState.WRITING]
 
     def __repr__(self) -> str:
@@ -255,7 +267,13 @@ class SlotTable:
         del self._by_key[self._slots[slot].key]
         self._empty(slot)
 
+    def _unlabel(self, slot: int) -> None:
+        label, self._slots[slot].label = self._slots[slot].label, None
+        if label is not None and self._by_label.get(label) == slot:
+            del self._by_label[label]
+
     def _empty(self, slot: int) -> None:
+        self._unlabel(slot)
         entry = self._slots[slot]
-        entry.key, entry.owner, entry.checksum, entry.label = b"", None, 0, None
+        entry.key, entry.owner, entry.checksum = b"", None, 0
         self._free.append(slot)

@@ -23,6 +23,8 @@ class Store(StoreBooks):
     def __init__(self, settings: StoreSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._signals = Signals()
         super().__init__(settings, secrets.token_hex(8), clock, self._signals.notify)
+        self._offerer = self.open_owner()
+        self._offers = 0
 
     async def until_attached(self) -> Arena:
         """The arena, as soon as somebody has decided its slot size."""
@@ -56,6 +58,13 @@ class Store(StoreBooks):
         if view.state is HandoffState.FAILED and not view.keys:
             raise NeverAnnounced(view.reason)
         return view.keys
+
+    def offer(self, labels: Sequence[int]) -> str:
+        """See `BlockSource`."""
+        self._offers += 1
+        handoff_id = f"offer {self._offers} of {self.epoch}"
+        self.announce(self._offerer, handoff_id, self.labelled(labels))
+        return handoff_id
 
     async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> AsyncIterator[CommittedBlock]:
         """See `BlockSource`. However the iteration ends, the hand-off is collected by then."""

@@ -15,7 +15,7 @@ from kvtransfer.tasks import TaskSet
 from kvtransfer.tcp_pull import PullConnection
 from kvtransfer.tcp_push import PushConnection
 from kvtransfer.tcp_settings import TcpSettings
-from kvtransfer.transport import BlockSink, BlockSource, HandoffState, PullResult
+from kvtransfer.transport import Asked, BlockSink, BlockSource, HandoffState, PullResult
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class TcpTransport:
         self._address = f"tcp://{host}:{self._listener.getsockname()[1]}"
         self._tasks.spawn(self._accept(self._listener, source))
 
-    async def pull(self, address: str, handoff_id: str, sink: BlockSink, deadline_s: float) -> PullResult:
+    async def pull(self, address: str, asked: Asked, sink: BlockSink, deadline_s: float) -> PullResult:
         try:
             target = urlsplit(address)
             where = (target.hostname or "", target.port or 0)
@@ -69,7 +69,7 @@ class TcpTransport:
             where = ("", 0)
         if not address.startswith("tcp://") or not all(where):
             return PullResult(HandoffState.FAILED, 0, 0, f"{address!r} is no address like tcp://host:port")
-        return await self._connection(address, *where).pull(handoff_id, sink, deadline_s)
+        return await self._connection(address, *where).pull(asked, sink, deadline_s)
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -5,7 +5,7 @@ The destination connects. Frames are MessagePack with a length in front, as in `
 
 Destination          Source
 `Pull`           →
-                 ←   `Announced`, as soon as the producer announces
+                 ←   `Announced`, as soon as the producer announces; at once for labels
 `Want`           →
                  ←   `Block` and payload, for each wanted block as it is committed
                  ←   `Ended`, always last; may come at any time
@@ -18,10 +18,10 @@ import msgspec
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):
-    """Ask for a hand-off's blocks."""
+    """Ask for blocks: those of a hand-off, or those with these labels, up to the first that cannot be read."""
 
     pull: int
-    handoff_id: str
+    asked: str | list[int]
     deadline_s: float
 
 
@@ -39,7 +39,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Announced(msgspec.Struct, frozen=True, tag="announced"):
-    """The hand-off's keys in prompt order."""
+    """The keys of what was asked for, in prompt order."""
 
     pull: int
     keys: list[bytes]

@@ -18,7 +18,7 @@ from kvtransfer.pull_progress import PullProgress
 from kvtransfer.tasks import TaskSet
 from kvtransfer.tcp_frames import Announced, Block, Cancel, Pull, Want, encode, from_source
 from kvtransfer.tcp_settings import TcpSettings
-from kvtransfer.transport import BlockKey, BlockSink, HandoffState, PullResult
+from kvtransfer.transport import Asked, BlockKey, BlockSink, HandoffState, PullResult
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class PullConnection:
             if self._socket is not None:
                 self._socket.close()
 
-    async def pull(self, handoff_id: str, sink: BlockSink, deadline_s: float) -> PullResult:
+    async def pull(self, asked: Asked, sink: BlockSink, deadline_s: float) -> PullResult:
         """See `Transport.pull`."""
         pull = _Pull(sink)
         self._numbers += 1
@@ -87,7 +87,7 @@ class PullConnection:
         try:
             async with asyncio.timeout(deadline_s):
                 await self._begun.wait()
-                await self._send(Pull(number, handoff_id, deadline_s))
+                await self._send(Pull(number, asked, deadline_s))
                 return await asyncio.shield(pull.ended)
         except TimeoutError:
             return pull.finish(pull.progress.result(HandoffState.LATE, f"not complete after {deadline_s} s"))

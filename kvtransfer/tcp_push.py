@@ -9,10 +9,9 @@ from typing import cast
 
 import msgspec
 
-from kvtransfer.errors import FramingError, NeverAnnounced, StoreRefused
+from kvtransfer.errors import FramingError, NeverAnnounced, RequestRefused, StoreRefused
 from kvtransfer.frame_socket import FrameSocket
-from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, refusal
-from kvtransfer.protocol import Welcome
+from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome, refusal
 from kvtransfer.tcp_frames import Announced, Block, Cancel, Ended, Pull, Want, encode, from_destination
 from kvtransfer.tcp_settings import TcpSettings
 from kvtransfer.transport import BlockKey, BlockSource, CommittedBlock
@@ -114,15 +113,17 @@ class PushConnection:
             return
 
     async def _push_blocks(self, request: Pull) -> Ended:
+        asked = request.asked
         try:
-            keys = await self._source.announced(request.handoff_id, request.deadline_s)
+            handoff_id = asked if isinstance(asked, str) else self._source.offer(asked)
+            keys = await self._source.announced(handoff_id, request.deadline_s)
         except TimeoutError:
             return Ended(request.pull, "late", "not announced in time")
-        except NeverAnnounced as error:
+        except (NeverAnnounced, RequestRefused) as error:
             return Ended(request.pull, "failed", str(error))
-        positions = await self._wanted(request, keys)
+        positions = await self._wanted(request.pull, handoff_id, keys)
         sent = 0
-        async with aclosing(self._committed(request.handoff_id, [keys[p] for p in positions])) as blocks:
+        async with aclosing(self._committed(handoff_id, [keys[p] for p in positions])) as blocks:
             async for block in blocks:
                 await self._send_block(request.pull, positions[sent], block)
                 sent += 1
@@ -130,15 +131,15 @@ class PushConnection:
             return Ended(request.pull, "failed", f"the source has {sent} of {len(positions)} blocks")
         return Ended(request.pull, "complete")
 
-    async def _wanted(self, request: Pull, keys: Sequence[BlockKey]) -> Sequence[int]:
+    async def _wanted(self, pull: int, handoff_id: str, keys: Sequence[BlockKey]) -> Sequence[int]:
         """What the peer lacks. Should it never say so, the source learns that nobody collects this hand-off."""
-        push = self._pushes[request.pull]
+        push = self._pushes[pull]
         push.announced_blocks = len(keys)
         try:
-            await self._socket.send(encode(Announced(request.pull, list(keys))))
+            await self._socket.send(encode(Announced(pull, list(keys))))
             return await push.wanted
         except BaseException:
-            async with aclosing(self._committed(request.handoff_id, ())) as nothing:
+            async with aclosing(self._committed(handoff_id, ())) as nothing:
                 async for _ in nothing:
                     pass
             raise

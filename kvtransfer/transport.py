@@ -1,6 +1,7 @@
-"""The seam between a store and the network: how blocks of a hand-off come from another node's store.
+"""The seam between a store and the network: how blocks come from another node's store.
 
-The destination asks for what it lacks and the source pushes each block as it is committed. Implementations:
+The destination asks for a hand-off's blocks, or for a prompt's blocks by the names workers gave them. It says what it
+lacks and the source pushes each block as it is committed. Implementations:
 `kvtransfer.tcp.TcpTransport` (real), `kvtransfer.loopback.LoopbackTransport` (in one process, for tests). One contract
 suite runs over all of them.
 """
@@ -12,6 +13,11 @@ from typing import Protocol
 
 BlockKey = bytes
 """A block's content address inside one namespace: the engine's own block hash, 32 bytes."""
+
+
+Asked = str | list[int]
+"""A hand-off, by its id, or blocks by their labels, in prompt order. A label that should lead to another block than was
+meant does no harm: engines look for their own keys."""
 
 
 class HandoffState(Enum):
@@ -39,6 +45,13 @@ class BlockSource(Protocol):
         """The hand-off's keys in prompt order, as soon as the producer announces them.
 
         Raises `TimeoutError` after `deadline_s` seconds, `NeverAnnounced` when the producer ended without.
+        """
+        ...
+
+    def offer(self, labels: Sequence[int]) -> str:
+        """Make a hand-off of what can be read now of the blocks with these labels, up to the first that cannot; its id.
+
+        It is collected like any other. Raises `RequestRefused`.
         """
         ...
 
@@ -89,8 +102,8 @@ class Transport(Protocol):
         """Start answering pulls from `source`'s blocks. Returns when the address is bound."""
         ...
 
-    async def pull(self, address: str, handoff_id: str, sink: BlockSink, deadline_s: float) -> PullResult:
-        """Bring a hand-off's missing blocks from the store at `address` into `sink`.
+    async def pull(self, address: str, asked: Asked, sink: BlockSink, deadline_s: float) -> PullResult:
+        """Bring the missing ones of the blocks asked for from the store at `address` into `sink`.
 
         Never raises for a peer's faults.
         """

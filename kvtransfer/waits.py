@@ -1,4 +1,4 @@
-"""Waiting for a hand-off, on this node or from another one, and how the wait ended.
+"""Waiting for a hand-off, on this node or from another one, or for blocks that another node has; and how it ended.
 
 Whatever happens, the wait ends by its deadline, and what is present can be read: it is pinned for the waiting owner.
 A cancelled wait keeps nothing.
@@ -6,18 +6,21 @@ A cancelled wait keeps nothing.
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from kvtransfer.pulling import PullSink
 from kvtransfer.slots import Owner
 from kvtransfer.store import Store
-from kvtransfer.transport import HandoffState, PullResult, Transport
+from kvtransfer.transport import Asked, BlockKey, HandoffState, PullResult, Transport
 from kvtransfer.wait_ended import WaitEnded, wait_ended
+
+Gather = Callable[[Sequence[BlockKey]], list[BlockKey]]
+"""Pins those of the announced blocks that are here, for whoever waits; which they are."""
 
 
 class HandoffWaits:
-    """Brings hand-offs into one store."""
+    """Brings blocks into one store."""
 
     def __init__(self, store: Store, transport: Transport) -> None:
         self._store = store
@@ -25,17 +28,29 @@ class HandoffWaits:
 
     async def run(self, owner: Owner, handoff_id: str, source: str | None, deadline_s: float) -> WaitEnded:
         """Wait at most `deadline_s` seconds; `source` is another store's address, or None or our own for this node."""
-        started = time.monotonic()
         if source is None or source == self._transport.address:
-            ended = await self._on_this_node(owner, handoff_id, deadline_s, started)
+            ended = await self._on_this_node(owner, handoff_id, deadline_s)
         else:
-            ended = await self._from(source, owner, handoff_id, deadline_s, started)
+            ended = await self._from(
+                source, handoff_id, deadline_s, lambda keys: self._store.gather(owner, handoff_id, keys)
+            )
         self._store.counters.failed_handoffs += ended.outcome == "failed"
         self._store.counters.late_handoffs += ended.outcome == "late"
         return ended
 
-    async def _on_this_node(self, owner: Owner, handoff_id: str, deadline_s: float, started: float) -> WaitEnded:
-        store = self._store
+    async def fetch(
+        self, owner: Owner, handoff_id: str, labels: list[int], source: str, deadline_s: float
+    ) -> WaitEnded:
+        """The blocks with these labels from the store at `source`, as far as it has them, in at most `deadline_s`."""
+
+        def gather(keys: Sequence[BlockKey]) -> list[BlockKey]:
+            self._store.label(keys, labels[: len(keys)])
+            return self._store.gather(owner, handoff_id, keys)
+
+        return await self._from(source, labels, deadline_s, gather)
+
+    async def _on_this_node(self, owner: Owner, handoff_id: str, deadline_s: float) -> WaitEnded:
+        started, store = time.monotonic(), self._store
         store.join(handoff_id)
         try:
             late = await _is_late(
@@ -50,13 +65,14 @@ class HandoffWaits:
         finally:
             store.leave(handoff_id)
 
-    async def _from(self, source: str, owner: Owner, handoff_id: str, deadline_s: float, started: float) -> WaitEnded:
+    async def _from(self, source: str, asked: Asked, deadline_s: float, gather: Gather) -> WaitEnded:
+        started = time.monotonic()
         sink = PullSink(self._store)
         try:
-            result = await self._transport.pull(source, handoff_id, sink, deadline_s)
+            result = await self._transport.pull(source, asked, sink, deadline_s)
             left_s = max(0.0, started + deadline_s - time.monotonic())
             late = result.state is HandoffState.LATE or await _is_late(sink.settle(), left_s)
-            present = self._store.gather(owner, handoff_id, sink.announced)
+            present = gather(sink.announced)
             if late:
                 result = PullResult(HandoffState.LATE, result.received_blocks, result.received_bytes, result.reason)
             is_known = bool(sink.announced) or result.state is HandoffState.READY

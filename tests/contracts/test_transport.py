@@ -1,4 +1,4 @@
-"""One contract for every transport: blocks of a hand-off come from another store, whole, by a deadline, or not at all.
+"""One contract for every transport: blocks come from another store, whole, by a deadline, or not at all.
 
 Both ends are real stores; only what carries the bytes differs.
 """
@@ -15,7 +15,7 @@ from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
 from kvtransfer.tcp import TcpTransport
-from kvtransfer.transport import HandoffState, PullResult, Transport
+from kvtransfer.transport import Asked, HandoffState, PullResult, Transport
 
 SLOT_BYTES = 4096
 KEYS = [bytes([i]) * 32 for i in range(6)]
@@ -59,10 +59,10 @@ class Node:
         self.store.release_owner(reader)
         return found
 
-    async def pull(self, source: "Node", handoff_id: str = "h", deadline_s: float = 10.0) -> PullResult:
+    async def pull(self, source: "Node", asked: Asked = "h", deadline_s: float = 10.0) -> PullResult:
         sink = PullSink(self.store)
         try:
-            return await self.transport.pull(source.transport.address, handoff_id, sink, deadline_s)
+            return await self.transport.pull(source.transport.address, asked, sink, deadline_s)
         finally:
             sink.close()
             self.store.check()
@@ -267,4 +267,62 @@ async def test_closing_the_destination_fails_its_pulls(source: Node, target: Nod
     await until(lambda: len(target.read(*KEYS)) == 1)
     await target.transport.close()
     assert (await pull).state is HandoffState.FAILED
+    await until(lambda: source.pins == 0)
+
+
+# Blocks that nobody hands over, by their labels
+
+LABELS = list(range(100, 100 + len(KEYS)))
+
+
+def label(node: Node, *positions: int) -> None:
+    node.store.label([KEYS[i] for i in positions], [LABELS[i] for i in positions])
+
+
+async def test_labelled_blocks_arrive_whole(source: Node, target: Node) -> None:
+    source.write(*KEYS)
+    label(source, *range(len(KEYS)))
+    result = await target.pull(source, LABELS)
+    assert result == PullResult(HandoffState.READY, len(KEYS), len(KEYS) * SLOT_BYTES)
+    assert target.read(*KEYS) == [content(key) for key in KEYS]
+    await until(lambda: source.pins == 0)
+
+
+async def test_labelled_blocks_come_up_to_the_first_that_is_not_there(source: Node, target: Node) -> None:
+    source.write(*KEYS)
+    label(source, 0, 1, 3, 4)
+    assert await target.pull(source, LABELS) == PullResult(HandoffState.READY, 2, 2 * SLOT_BYTES)
+    await until(lambda: source.pins == 0)
+
+
+async def test_labelled_blocks_that_are_here_do_not_travel(source: Node, target: Node) -> None:
+    source.write(*KEYS)
+    label(source, *range(len(KEYS)))
+    target.write(*KEYS[:4])
+    assert await target.pull(source, LABELS) == PullResult(HandoffState.READY, 2, 2 * SLOT_BYTES)
+
+
+async def test_labels_that_nobody_gave_bring_nothing(source: Node, target: Node) -> None:
+    source.write(*KEYS)
+    assert await target.pull(source, LABELS) == PullResult(HandoffState.READY, 0, 0)
+    await until(lambda: source.pins == 0)
+
+
+async def test_labels_asked_for_twice_are_refused(source: Node, target: Node) -> None:
+    source.write(*KEYS)
+    label(source, 0)
+    result = await target.pull(source, [LABELS[0], LABELS[0]])
+    assert (result.state, result.received_blocks) == (HandoffState.FAILED, 0)
+    assert source.pins == 0
+
+
+async def test_a_cancelled_pull_of_labels_leaves_no_pins(source: Node, target: Node) -> None:
+    source.write(*KEYS)
+    label(source, *range(len(KEYS)))
+    pull = asyncio.create_task(target.pull(source, LABELS))
+    await until(lambda: len(target.read(*KEYS)) > 0)
+    pull.cancel()
+    await asyncio.wait([pull])
+    assert target.pins == 0
+    assert target.store.slot_statistics().writing == 0
     await until(lambda: source.pins == 0)

@@ -1,6 +1,7 @@
 """The slot table against a naive model: a dict of blocks, without slots, policy or counters."""
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -19,6 +20,7 @@ class Block:
     owner: int | None
     checksum: int = 0
     pins: int = 0
+    labelled: bool = False
 
 
 @dataclass
@@ -117,6 +119,20 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
             del self.model.blocks[key]
             if block.pins:
                 self.model.distrusted.append(block)
+
+    @rule(key=keys)
+    def label(self, key: bytes) -> None:
+        block = self.model.blocks.get(key)
+        takes_it = block is not None and block.owner is None and not block.labelled
+        assert self.table.label(key, key[0]) == takes_it
+        if block is not None and takes_it:
+            block.labelled = True
+
+    @rule(wanted=st.lists(keys, max_size=4))
+    def find_by_label(self, wanted: list[bytes]) -> None:
+        blocks = [self.model.blocks.get(key) for key in wanted]
+        found = list(takewhile(lambda pair: pair[1] is not None and pair[1].labelled, zip(wanted, blocks, strict=True)))
+        assert self.table.labelled(key[0] for key in wanted) == [key for key, _ in found]
 
     def _pinned(self) -> list[Block]:
         return [b for b in (*self.model.blocks.values(), *self.model.distrusted) if b.pins]

@@ -6,7 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from kvtransfer.framing import LENGTH_BYTES, frame
-from kvtransfer.protocol import Refused
+from kvtransfer.greeting import Refused
 
 DEADLINE_S = 5
 

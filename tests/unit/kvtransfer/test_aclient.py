@@ -68,6 +68,52 @@ async def test_a_wait_from_another_store_brings_the_blocks_here(make_server: Mak
     here.close()
 
 
+async def test_a_fetch_brings_labelled_blocks_here_and_keeps_their_labels(
+    make_server: MakeServer, connect: Connect
+) -> None:
+    far = await make_server()
+    far.store.attach(SLOT_BYTES)
+    owner, reader = await connect(far), await connect()
+    await commit(owner, *KEYS)
+    await owner.label(dict(zip(KEYS[:5], range(5), strict=True)))
+    ended = await reader.fetch("f", range(8), far.address, 5.0)
+    assert (ended.outcome, ended.announced_blocks, ended.present_blocks, ended.pulled_blocks) == ("ready", 5, 5, 5)
+    assert (await reader.statistics()).pins == 5
+    assert (await owner.statistics()).pins == 0
+    await reader.release("f")
+    assert (await reader.statistics()).pins == 0
+    assert await reader.label(dict(zip(KEYS, range(8), strict=True))) == 0
+
+
+async def test_a_fetch_of_what_nobody_has_brings_nothing(make_server: MakeServer, connect: Connect) -> None:
+    far = await make_server()
+    ended = await (await connect()).fetch("f", range(8), far.address, 5.0)
+    assert (ended.outcome, ended.announced_blocks, ended.present_blocks) == ("ready", 0, 0)
+
+
+async def test_a_fetch_from_a_store_that_is_gone_fails(make_server: MakeServer, connect: Connect) -> None:
+    far = await make_server()
+    address = far.address
+    await far.close()
+    ended = await (await connect()).fetch("f", range(8), address, 5.0)
+    assert (ended.outcome, ended.present_blocks) == ("failed", 0)
+
+
+async def test_a_released_fetch_ends(server: StoreServer, make_server: MakeServer, connect: Connect) -> None:
+    far, reader = await make_server(), await connect()
+    far.store.attach(SLOT_BYTES)
+    owner = await connect(far)
+    await commit(owner, *KEYS)
+    await owner.label(dict(zip(KEYS, range(8), strict=True)))
+    await reader.reserve(KEYS[:1])
+    fetch = asyncio.create_task(reader.fetch("f", range(8), far.address, 5.0))
+    await until(lambda: server.store.slot_statistics().committed + server.store.slot_statistics().pinned == 7)
+    fetch.cancel()
+    await asyncio.wait([fetch])
+    await reader.statistics()
+    await until(lambda: server.store.slot_statistics().pins == 0)
+
+
 async def test_two_waits_for_the_same_blocks_move_each_block_to_one_slot(
     make_server: MakeServer, connect: Connect
 ) -> None:

@@ -12,8 +12,9 @@ from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.auth import prove
 from kvtransfer.errors import RequestRefused, StoreLost
 from kvtransfer.framing import frame
+from kvtransfer.greeting import PROTOCOL_VERSION, Challenge, Greet, Welcome
 from kvtransfer.loopback import LoopbackNetwork
-from kvtransfer.protocol import PROTOCOL_VERSION, Challenge, Greet, Reserve, Statistics, StoreStatistics, Welcome
+from kvtransfer.protocol import Reserve, Statistics, StoreStatistics
 from kvtransfer.server import StoreServer
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, Connect, MakeServer, until
 from tests.unit.kvtransfer.raw_peer import RawPeer

@@ -42,10 +42,10 @@ def commit(store: Store, owner: int, *keys: bytes) -> None:
     store.commit(owner, keys, [0] * len(keys))
 
 
-async def pushed(store: Store, wanted: list[bytes]) -> list[bytes]:
+async def pushed(store: Store, wanted: list[bytes], handoff_id: str = "h") -> list[bytes]:
     """Take every block, asserting that each is pinned while it is taken."""
     taken = []
-    async with aclosing(cast(AsyncGenerator[CommittedBlock, None], store.committed("h", wanted))) as blocks:
+    async with aclosing(cast(AsyncGenerator[CommittedBlock, None], store.committed(handoff_id, wanted))) as blocks:
         async for block in blocks:
             assert store.slot_statistics().pinned >= 1
             assert len(block.payload) == 64
@@ -189,3 +189,24 @@ def test_before_anybody_attached_there_is_no_room() -> None:
     assert store.reserve(store.open_owner(), KEYS).full == len(KEYS)
     assert store.pin(store.open_owner(), KEYS) == []
     store.check()
+
+
+async def test_offered_blocks_stay_until_they_are_pushed(store: Store) -> None:
+    owner = store.open_owner()
+    commit(store, owner, *KEYS)
+    store.label(KEYS[:3], [10, 11, 12])
+    offer = store.offer([10, 11, 12, 13])
+    assert list(await store.announced(offer, 1.0)) == KEYS[:3]
+    assert store.reserve(owner, [b"new"]).slots == [3]
+    assert store.reserve(owner, [b"newer"]).full == 1
+    assert await pushed(store, KEYS[:3], offer) == KEYS[:3]
+    assert store.slot_statistics().pins == 0
+
+
+def test_a_label_leads_nowhere_once_its_block_is_gone(store: Store) -> None:
+    owner = store.open_owner()
+    commit(store, owner, *KEYS[:2])
+    store.label(KEYS[:2], [10, 11])
+    store.distrust(KEYS[:1])
+    assert store.labelled([10, 11]) == []
+    assert store.labelled([11, 10]) == KEYS[1:2]

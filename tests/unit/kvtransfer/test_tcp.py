@@ -9,7 +9,7 @@ import pytest
 from kvtransfer.auth import prove
 from kvtransfer.checksum import block_checksum
 from kvtransfer.framing import frame
-from kvtransfer.protocol import PROTOCOL_VERSION, Challenge, Greet, Welcome
+from kvtransfer.greeting import PROTOCOL_VERSION, Challenge, Greet, Welcome
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
