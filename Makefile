@@ -50,7 +50,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-connector bench-hot-prefix bench-prediction bench-routing bench-router conformance
+.PHONY: bench-peers bench-gateway bench-connector bench-hot-prefix bench-prediction bench-routing bench-router bench-eviction conformance
 
 bench-peers: .peers/dynamo/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -71,6 +71,9 @@ bench-router: $(READY) ## what a routing decision and the block index cost, besi
 
 bench-routing: $(READY) ## where requests are placed: ours, plain policies and Dynamo's router on a real trace, in virtual time (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.routing $(ARGS)
+
+bench-eviction: $(READY) ## which blocks a full store should give up: policies and Belady's optimum on both traces (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.eviction $(ARGS)
 
 URL ?= http://127.0.0.1:8000
 conformance: $(READY) .peers/conformance/.ready ## run real clients and llm-comply against a running server (URL=http://127.0.0.1:8000)

@@ -104,6 +104,9 @@ class StoreConfig(Frozen):
     )
     max_handoffs: int = Field(65_536, gt=0, description="hand-offs remembered at once; more are refused")
     handoff_ttl_s: PositiveSeconds = Field(120.0, description="a hand-off nobody collected is dropped after this")
+    eviction: Literal["prefix_aware", "lru", "arc", "s3_fifo", "sieve"] = Field(
+        "prefix_aware", description="which block goes when the arena is full; see docs/decisions/eviction.md"
+    )
     streams: int = Field(2, gt=0, le=16, description="TCP connections a store opens to each peer")
     idle_exit_s: PositiveSeconds = Field(60.0, description="a store that no worker uses ends after this")
 

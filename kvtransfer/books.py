@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kvtransfer.arena import Arena
 from kvtransfer.errors import RequestRefused
-from kvtransfer.eviction import LeastRecentlyUsed
+from kvtransfer.eviction.choice import policy_maker
 from kvtransfer.handoffs import HandoffPlan, HandoffTable, HandoffView
 from kvtransfer.protocol import PinnedBlock
 from kvtransfer.settings import StoreSettings
@@ -62,7 +62,8 @@ class StoreBooks:
         self._clock = clock
         self._changed = changed
         self._followers: list[Follower] = []
-        self._slots = SlotTable(0, LeastRecentlyUsed())
+        self._policy_name = settings.eviction
+        self._slots = SlotTable(0, policy_maker(self._policy_name, 0)())
         self._handoffs = HandoffTable(settings.max_handoffs, settings.handoff_ttl_s)
         self._holdings: dict[Owner, _Holdings] = {}
         self._owners = 0
@@ -89,7 +90,8 @@ class StoreBooks:
         """The arena; the first call decides its slot size. Raises `RequestRefused` for another size."""
         if self.arena is None:
             self.arena = self._create_arena(slot_bytes)
-            self._slots = SlotTable(self.arena.slots, LeastRecentlyUsed(), self._followers)
+            policy = policy_maker(self._policy_name, self.arena.slots)()
+            self._slots = SlotTable(self.arena.slots, policy, self._followers)
             self._changed(self)
         if self.arena.slot_bytes != slot_bytes:
             raise RequestRefused(f"slots of this arena have {self.arena.slot_bytes} bytes, not {slot_bytes}")

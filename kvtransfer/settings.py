@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kvtransfer.eviction.choice import PolicyName
 from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES
 
 
@@ -18,4 +19,5 @@ class StoreSettings:
     max_wait_s: float = 3_600.0  # the longest deadline a wait may ask for
     max_waits: int = 8_192  # waits of one connection at once
     max_connections: int = 4_096
+    eviction: PolicyName = "prefix_aware"
     sweep_s: float = 1.0  # between two looks for hand-offs past their time

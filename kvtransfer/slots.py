@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from kvtransfer.eviction import EvictionPolicy
+from kvtransfer.eviction.policy import EvictionPolicy
 from kvtransfer.states import SLOT_TRANSITIONS, SlotEvent, SlotState
 from kvtransfer.transport import BlockKey
 
@@ -89,7 +89,7 @@ class SlotTable:
             return None
         entry = self._move(slot, SlotEvent.COMMIT)
         entry.owner, entry.checksum = None, checksum
-        self._policy.offer(slot)
+        self._policy.offer(slot, key)
         self._committed_blocks += 1
         self._tell(key, True)
         return slot
@@ -249,7 +249,7 @@ class SlotTable:
         entry.pins -= 1
         self._pins -= 1
         if entry.state is SlotState.COMMITTED:
-            self._policy.offer(slot)
+            self._policy.offer(slot, entry.key)
         elif entry.state is SlotState.FREE:
             self._empty(slot)
 
@@ -261,7 +261,7 @@ class SlotTable:
         slot = self._by_key.get(key)
         if slot is not None and self._slots[slot].state is SlotState.COMMITTED:
             self._policy.withdraw(slot)
-            self._policy.offer(slot)
+            self._policy.offer(slot, key)
 
     def _vacate(self, slot: int) -> None:
         del self._by_key[self._slots[slot].key]

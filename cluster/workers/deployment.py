@@ -103,6 +103,7 @@ class WorkerReplica:
                 max_handoffs=store.max_handoffs,
                 handoff_ttl_s=store.handoff_ttl_s,
                 connect_s=self._config.timeouts.connect_s,
+                eviction=store.eviction,
             ),
             streams=store.streams,
             idle_exit_s=store.idle_exit_s,

@@ -6,7 +6,7 @@ from itertools import takewhile
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kvtransfer.eviction import LeastRecentlyUsed
+from kvtransfer.eviction.lru import LeastRecentlyUsed
 from kvtransfer.slots import SlotTable
 
 SLOTS = 4

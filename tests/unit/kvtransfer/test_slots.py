@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvtransfer.eviction import LeastRecentlyUsed
+from kvtransfer.eviction.lru import LeastRecentlyUsed
 from kvtransfer.slots import Reservation, SlotTable
 
 A, B, C, D = b"a", b"b", b"c", b"d"
