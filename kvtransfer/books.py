@@ -105,7 +105,8 @@ class StoreBooks:
         """The owner's slots hold whole blocks; how many were its own. Raises `RequestRefused`."""
         if len(keys) != len(checksums):
             raise RequestRefused(f"{len(keys)} keys with {len(checksums)} checksums")
-        return sum(self._commit_one(owner, key, value) for key, value in zip(keys, checksums, strict=True))
+        blocks = list(zip(keys, checksums, strict=True))
+        return sum(self._commit_one(owner, key, value) for key, value in reversed(blocks))  # the start is the newer
 
     def abandon(self, owner: Owner, keys: Sequence[BlockKey]) -> int:
         """The owner's slots will not be written; how many were its own."""

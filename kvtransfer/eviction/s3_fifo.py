@@ -1,4 +1,4 @@
-"""S3-FIFO (Yang et al., SOSP 2023): a small queue for newcomers, a main one for what was used again, and a ghost queue."""
+"""S3-FIFO (Yang et al., SOSP 2023): a small queue for newcomers, a main one for what comes again, and ghosts."""
 
 from kvtransfer.eviction.uses import Uses
 from kvtransfer.transport import BlockKey

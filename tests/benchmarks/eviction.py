@@ -6,8 +6,8 @@ later its decode leg pins, reads and asks for all of it once more, as on one nod
 figure has no spread: it is the same on every machine and in every run.
 
 Belady's optimum keeps the blocks whose next use is the soonest, and does not keep what comes too late to be kept. A
-block's next use is never earlier than that of the block before it in its chain; with the chain's end given up first where
-they are equal, what it keeps is always whole prefixes, so it is the optimum for prefixes as well.
+block's next use is never earlier than that of the block before it in its chain; with the chain's end given up first
+where they are equal, what it keeps is always whole prefixes, so it is the optimum for prefixes as well.
 """
 
 import argparse
