@@ -20,6 +20,8 @@ class EngineRequest:
     token). On a decode leg `expected_blocks` is how many of the prompt's first blocks prefill announced; those which
     the engine computes all the same are reported as recomputed, under "corrupt", "failed" (the store was lost while
     they were read) or, when they could not be found, `missing_reason`: what the hand-off's outcome already told.
+    Of the prompt's tokens only the first `load_limit_tokens` may come from the node's store (None: all): loading is not
+    always faster than computing.
     """
 
     request_id: str
@@ -32,6 +34,7 @@ class EngineRequest:
     trace_headers: Mapping[str, str] | None = None
     expected_blocks: int = 0
     missing_reason: Literal["late", "failed", "evicted", "full"] = "evicted"
+    load_limit_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

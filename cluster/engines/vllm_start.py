@@ -107,7 +107,7 @@ def _decode_sampling(request: EngineRequest, leg: str) -> SamplingParams:
         raise InvalidRequest(f"sampling parameters: {error}") from error
     sampling.output_kind = RequestOutputKind.DELTA
     ours = {
-        "kv_transfer_params": LegParams(leg, request.handoff_id).to_params(),
+        "kv_transfer_params": LegParams(leg, request.handoff_id, request.load_limit_tokens).to_params(),
         "kv_cache_report_mode": "incremental",
     }
     sampling.extra_args = {**(sampling.extra_args or {}), **ours}

@@ -87,7 +87,7 @@ class SchedulerSide:
         self._link.epoch()
         if state.prefix is None or not state.prefix.covers(start, self._link.generation):
             self._drop_prefix(state)
-            state.prefix = self._pin(state.request, start)
+            state.prefix = self._pin(state, start)
         return state.prefix.beyond(start) * self._block_size
 
     def allocated(self, request_id: str, block_ids: Sequence[int], external_tokens: int) -> None:
@@ -152,8 +152,10 @@ class SchedulerSide:
     def close(self) -> None:
         self._link.close()
 
-    def _pin(self, request: SchedulerRequest, start: int) -> PinnedPrefix:
-        keys = tuple(request.block_hashes[start : request.num_tokens // self._block_size])
+    def _pin(self, state: RequestState, start: int) -> PinnedPrefix:
+        request, limit = state.request, state.params.load_limit_tokens
+        end_tokens = request.num_tokens if limit is None else min(limit, request.num_tokens)
+        keys = tuple(request.block_hashes[start : end_tokens // self._block_size])
         blocks = self._link.pin(keys) if keys else ()
         return PinnedPrefix(start, keys[: len(blocks)], blocks, self._link.generation)
 

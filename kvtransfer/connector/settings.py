@@ -48,15 +48,18 @@ class ConnectorSettings:
 
 @dataclass(frozen=True, slots=True)
 class LegParams:
-    """`kv_transfer_params` of a request: our name of the leg, and the hand-off it produces, if any."""
+    """`kv_transfer_params` of a request: our name of the leg, the hand-off it produces, if any, and up to which token
+    it may load from the store instead of computing; None: all of it.
+    """
 
     leg: str = ""
     handoff_id: str | None = None
+    load_limit_tokens: int | None = None
 
     def to_params(self) -> dict[str, Any]:
-        return {"leg": self.leg, "handoff": self.handoff_id}
+        return {"leg": self.leg, "handoff": self.handoff_id, "load_limit": self.load_limit_tokens}
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any] | None) -> "LegParams":
         params = params or {}
-        return cls(str(params.get("leg", "")), params.get("handoff"))
+        return cls(str(params.get("leg", "")), params.get("handoff"), params.get("load_limit"))

@@ -129,6 +129,16 @@ async def test_decode_reads_what_prefill_computed(pair: EnginePair, tokens: int)
     assert (answer.report.loaded_blocks, answer.report.recomputed_blocks) == (full, 0)
 
 
+@pytest.mark.parametrize("limit_blocks", [0, 3])
+async def test_no_more_is_loaded_than_may_be(pair: EnginePair, limit_blocks: int) -> None:
+    prompt, block = pair.prompt(200), pair.kind.block_size
+    await pair.prefill_leg(prompt)
+    answer = await pair.ask(pair.decode, prompt, load_limit_tokens=limit_blocks * block + block // 2)
+    assert answer.tokens == (await pair.reference(prompt)).tokens
+    assert answer.deltas[0].num_cached_tokens == limit_blocks * block
+    assert (answer.report.loaded_blocks, answer.report.recomputed_blocks) == (limit_blocks, 0)
+
+
 async def test_blocks_the_prefill_engine_had_cached_are_handed_over_too(pair: EnginePair) -> None:
     prompt = pair.prompt(100)
     await pair.prefill_leg(prompt)

@@ -134,7 +134,7 @@ class Batch:
             if not self._place(sequence, plan.filling):
                 return
             self.running.append(self.waiting.popleft())
-            if may_load and sequence.filled < reusable_blocks(sequence):
+            if may_load and sequence.filled < loadable_blocks(sequence):
                 sequence.advance("admit_loading")
                 plan.loads.append(sequence)
                 continue
@@ -169,3 +169,10 @@ def reusable_blocks(sequence: Sequence) -> int:
     if sequence.job.sampling.prompt_logprobs is not None:
         return 0
     return len(sequence.tokens) // sequence.block_size
+
+
+def loadable_blocks(sequence: Sequence) -> int:
+    """Those of them that may come from the store."""
+    limit_tokens = sequence.job.request.load_limit_tokens
+    reusable = reusable_blocks(sequence)
+    return reusable if limit_tokens is None else min(reusable, limit_tokens // sequence.block_size)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from cluster.dataplane.frames import Delta
 from cluster.engines.engine import BlocksChanged, EngineRequest, EngineStatistics
-from cluster.engines.simulated.batch import Plan, reusable_blocks
+from cluster.engines.simulated.batch import Plan, loadable_blocks
 from cluster.engines.simulated.core import EngineCore
 from cluster.engines.simulated.cost import StepCost
 from cluster.engines.simulated.faults import Faults
@@ -199,7 +199,7 @@ class SimulatedEngine:
 
     async def _load(self, sequence: EngineSequence) -> None:
         assert self._loader is not None
-        first, end = sequence.filled, reusable_blocks(sequence)
+        first, end = sequence.filled, loadable_blocks(sequence)
         keys, blocks = sequence.hashes[first:end], sequence.blocks[first:end].tolist()
         result = await self._loader.load(keys, blocks, lambda: sequence.phase is Phase.LOADING)
         self._core.loaded(sequence, first, result, asyncio.get_running_loop().time())
