@@ -1,7 +1,7 @@
 """One attempt at a request: both legs, opened at the same time, the lease they hold, and the watch over prefill.
 
-Whatever happens, `release` closes both streams and gives the lease back, at once and once; `close` also awaits the
-watch.
+Whatever happens, `release` closes both streams, lets a hand-off go that nobody came for, and gives the lease back, at
+once and once; `close` also awaits the watch.
 """
 
 import asyncio
@@ -63,6 +63,7 @@ class Attempt:
         self._decode: Stream | None = None
         self._prefill: Stream | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._uncollected: str | None = None
 
     @property
     def decode(self) -> Stream:
@@ -77,7 +78,14 @@ class Attempt:
         self._decode = self._workers.open(self.decision.decode, decode_leg)
         self._observer.legs("decode", 1)
         if source is not None and self.decision.prefill is not None:
+            self._uncollected = order.handoff_id
             self._open_prefill(self.decision.prefill, order)
+
+    def first_token(self) -> None:
+        """Decode has its blocks, wherever they came from."""
+        self._uncollected = None
+        if self.decision.prefill is None:
+            self.prompt_computed()
 
     def prompt_computed(self) -> None:
         """Give back what the ledger reserved for the prompt."""
@@ -93,6 +101,7 @@ class Attempt:
             self._decode.close()
             self._decode = None
             self._observer.legs("decode", -1)
+        self._let_go()
         if self._lease is not None:
             self._ledger.release(self._lease, self._clock())
             self._lease = None
@@ -146,6 +155,12 @@ class Attempt:
             self._prefill.close()
             self._prefill = None
             self._observer.legs("prefill", -1)
+
+    def _let_go(self) -> None:
+        """Decode may have been lost before it asked for the blocks, which would stay pinned for it."""
+        handoff_id, self._uncollected = self._uncollected, None
+        if handoff_id is not None and self.decision.prefill is not None:
+            self._workers.let_go(self.decision.prefill, handoff_id)
 
 
 async def _end_of(stream: Stream) -> PrefillEnd:

@@ -129,8 +129,7 @@ class Journey:
         assert self._attempt is not None
         if self._lifecycle.state is not State.DECODING:
             self._lifecycle.on(Event.FIRST_TOKEN)
-            if self._attempt.decision.prefill is None:
-                self._attempt.prompt_computed()
+            self._attempt.first_token()
         self._timeline.deltas(deltas)
         self._unfinished -= {delta.index for delta in deltas if delta.finish_reason is not None}
         if not self._unfinished:

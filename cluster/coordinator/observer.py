@@ -18,7 +18,7 @@ class Timings:
 
     With a prefill leg the parts follow each other: queue + prefill at the prefill replica, transfer (what decode waited
     for blocks after prefill had ended), decode_wait (from its engine's taking the request to the first token).
-    Without: queue + prefill, both at the decode replica.
+    Without: transfer of what another node's store had, then queue + prefill, all at the decode replica.
     """
 
     total_s: float

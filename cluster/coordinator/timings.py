@@ -17,24 +17,28 @@ class Marks:
 
 
 def split(marks: Marks, total_s: float, prefill: LegReport | None, decode: LegReport | None) -> Timings:
-    """The parts, as far as they are known. A prefill leg that was lost or too late has no part in the first token."""
+    """The parts, as far as they are known. A prefill leg that was lost or too late has no part in the first token.
+
+    Blocks that had to come from another node's store before prefill count as transfer.
+    """
     if marks.first_token_at is None:
         return Timings(total_s)
     ttft_s = marks.first_token_at - marks.started_at
     outcome = decode.handoff_outcome if decode is not None else None
     if decode is not None and outcome == "":
-        return Timings(total_s, ttft_s, decode.queued_s, decode.first_token_s)
+        return Timings(total_s, ttft_s, decode.queued_s, decode.first_token_s, decode.held_s or None)
     if marks.prefill_ended_at is None or outcome not in (None, "ready"):
         return Timings(total_s, ttft_s)
     # The two legs' ends come over two connections: prefill's may be heard of after decode's first token.
     leg_s = min(marks.prefill_ended_at, marks.first_token_at) - marks.routed_at
-    queue_s = min(prefill.queued_s, leg_s) if prefill is not None else 0.0
+    fetch_s = min(prefill.held_s, leg_s) if prefill is not None else 0.0
+    queue_s = min(prefill.queued_s, leg_s - fetch_s) if prefill is not None else 0.0
     held_s = decode.held_s if decode is not None else None
     return Timings(
         total_s=total_s,
         ttft_s=ttft_s,
         queue_s=queue_s,
-        prefill_s=leg_s - queue_s,
-        transfer_s=None if held_s is None else max(0.0, held_s - leg_s),
+        prefill_s=leg_s - fetch_s - queue_s,
+        transfer_s=None if held_s is None else fetch_s + max(0.0, held_s - leg_s),
         decode_wait_s=None if held_s is None else max(0.0, marks.first_token_at - marks.routed_at - held_s),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.coordinator.placement import Placement
-from cluster.dataplane.frames import Delta, Handoff, Role, WorkerInfo
+from cluster.dataplane.frames import Delta, Fetch, Handoff, Role, WorkerInfo
 from routing.fleet import Fleet
 
 
@@ -36,13 +36,17 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One stream to open on one worker. `sampling` of a prefill leg asks for one token."""
+    """One stream to open on one worker. `sampling` of a prefill leg asks for one token. What the leg that computes the
+    prompt fetches and loads: see `cluster.dataplane.frames.Generate`.
+    """
 
     role: Role
     request: GenerationRequest
     sampling: bytes
     handoff: Handoff | None
     deadline_s: float
+    fetch: Fetch | None = None
+    load_limit_tokens: int | None = None
 
 
 class Stream(Protocol):
@@ -77,4 +81,8 @@ class Workers(Protocol):
 
     def open(self, replica_id: str, leg: Leg) -> Stream:
         """Start a leg. Returns at once; raises `ReplicaLost` when the worker is not connected any more."""
+        ...
+
+    def let_go(self, replica_id: str, handoff_id: str) -> None:
+        """Nobody will come for a hand-off that a prefill leg there may have announced. Fine when it is gone."""
         ...

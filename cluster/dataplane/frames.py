@@ -16,7 +16,7 @@ import msgspec
 
 from kvtransfer.framing import frame as framed
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 Role = Literal["prefill", "decode"]
 FailureKind = Literal["invalid", "engine", "unavailable", "deadline", "draining"]
@@ -39,7 +39,7 @@ PositionLogprobs = list[TokenLogprob]
 class LegReport(msgspec.Struct, array_like=True, frozen=True):
     """What one leg cost, sent with its last delta. Seconds and tokens; `*_blocks` counts KV blocks of the prompt."""
 
-    held_s: float = 0.0  # decode worker waiting for blocks before its engine got the request
+    held_s: float = 0.0  # the worker waiting for blocks before its engine got the request
     queued_s: float = 0.0  # inside the engine, before the first step
     first_token_s: float = 0.0  # from the engine's taking the request to its first token
     handoff_outcome: str = ""  # "", "ready", "failed", "late"
@@ -50,6 +50,7 @@ class LegReport(msgspec.Struct, array_like=True, frozen=True):
     loaded_blocks: int = 0  # taken from the store by the engine
     recomputed_blocks: int = 0  # announced by prefill but computed again here
     recompute_reason: str = ""  # "", "late", "failed", "corrupt", "evicted", "full"
+    fetch_outcome: str = ""  # "", "ready", "absent", "failed", "late"
 
 
 class Delta(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -88,6 +89,19 @@ class Handoff(msgspec.Struct, array_like=True, frozen=True):
     handoff_id: str
     source: str = ""
     deadline_s: float = 0.0
+
+
+class Fetch(msgspec.Struct, array_like=True, frozen=True):
+    """Blocks to bring from another node's store before the engine gets the request: those of the prompt's tokens from
+    `start_tokens` up to `end_tokens`, as far as the store at `source` has them. What is not here after `deadline_s` is
+    computed. `fetch_id` is never used twice.
+    """
+
+    fetch_id: str
+    source: str
+    start_tokens: int
+    end_tokens: int
+    deadline_s: float
 
 
 class WorkerInfo(msgspec.Struct, array_like=True, frozen=True):
@@ -202,7 +216,8 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     MessagePack, whole.
 
     On the prefill leg, `handoff` names under which id the prompt's blocks are announced. On the decode leg, it says
-    what to wait for; without it the engine gets the request at once.
+    what to wait for. The leg that computes the prompt may have to `fetch` blocks first, and takes no more than the
+    first `load_limit_tokens` of the prompt from its store (None: all that is there).
     """
 
     stream: int
@@ -211,6 +226,8 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     token_ids: bytes
     sampling: msgspec.Raw
     handoff: Handoff | None = None
+    fetch: Fetch | None = None
+    load_limit_tokens: int | None = None
     cache_salt: str | None = None
     lora_name: str | None = None
     priority: int = 0
@@ -230,6 +247,14 @@ class SourceLost(msgspec.Struct, frozen=True, tag="source_lost"):
     stream: int
 
 
+class LetGo(msgspec.Struct, frozen=True, tag="let_go"):
+    """Nobody will come for the hand-off that a prefill leg announced here: decode was lost before it asked. Unknown ids
+    are fine.
+    """
+
+    handoff_id: str
+
+
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Sent on an idle connection."""
 
@@ -237,7 +262,7 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 
 FromWorker = Challenge | Welcome | Refused | Deltas | StreamFailed | Load | KvEvents | Pong
-FromGateway = Hello | Generate | Abort | SourceLost | Ping
+FromGateway = Hello | Generate | Abort | SourceLost | LetGo | Ping
 
 _encoder = msgspec.msgpack.Encoder()
 from_worker: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromWorker)

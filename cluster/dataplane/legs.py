@@ -65,3 +65,7 @@ class LegHandler(Protocol):
     def start(self, generate: Generate, sink: LegSink) -> RunningLeg:
         """Run a leg in the background; its answer goes to `sink`."""
         ...
+
+    def let_go(self, handoff_id: str) -> None:
+        """Nobody will come for a hand-off."""
+        ...

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from cluster.coordinator.workers import Leg
 from cluster.dataplane.connection import ConnectionSettings, FrameConnection
 from cluster.dataplane.frames import (
@@ -21,9 +19,9 @@ from cluster.dataplane.frames import (
     Challenge,
     Deltas,
     FailureKind,
-    Generate,
     Hello,
     KvEvents,
+    LetGo,
     Load,
     Ping,
     Pong,
@@ -35,8 +33,7 @@ from cluster.dataplane.frames import (
     from_worker,
 )
 from cluster.dataplane.kv_inbox import KvInbox, KvListener
-from cluster.dataplane.stream import WorkerStream
-from cluster.dataplane.token_ids import pack_token_ids
+from cluster.dataplane.stream import WorkerStream, opening
 from cluster.errors import (
     BatonError,
     DeadlineExceeded,
@@ -243,13 +240,18 @@ class WorkerLink:
             raise ReplicaLost(f"worker {self.replica_id} is not connected")
         self._next_number += 1
         number = self._next_number
-        connection.send(_generate(number, leg))
+        connection.send(opening(number, leg))
         stream = self.streams[number] = WorkerStream(
             1 if leg.role == "prefill" else leg.request.outputs,
             lambda: self._abort(number),
             lambda: connection.send(SourceLost(number)),
         )
         return stream
+
+    def let_go(self, handoff_id: str) -> None:
+        """See `Workers`."""
+        if self._connection is not None and self.info is not None:
+            self._connection.send(LetGo(handoff_id))
 
     def _abort(self, number: int) -> None:
         if self.streams.pop(number, None) is not None and self._connection is not None:
@@ -276,20 +278,3 @@ class WorkerLink:
         streams, self.streams = self.streams, {}
         for stream in streams.values():
             stream.fail(ReplicaLost(reason))
-
-
-def _generate(number: int, leg: Leg) -> Generate:
-    request = leg.request
-    return Generate(
-        stream=number,
-        request_id=request.request_id,
-        role=leg.role,
-        token_ids=pack_token_ids(request.token_ids),
-        sampling=msgspec.Raw(leg.sampling),
-        handoff=leg.handoff,
-        cache_salt=request.cache_salt,
-        lora_name=request.lora_name,
-        priority=request.priority,
-        deadline_s=leg.deadline_s,
-        trace_headers=request.trace_headers,
-    )

@@ -128,6 +128,12 @@ class WorkerPool:
             raise ReplicaLost(f"worker {replica_id} is not listed any more")
         return link.open(leg)
 
+    def let_go(self, replica_id: str, handoff_id: str) -> None:
+        """See the seam."""
+        link = self._links.get(replica_id)
+        if link is not None:
+            link.let_go(handoff_id)
+
     # For metrics and readiness
 
     def loads(self) -> dict[str, Load]:

@@ -21,6 +21,7 @@ from cluster.dataplane.frames import (
     Generate,
     Hello,
     KvTier,
+    LetGo,
     Load,
     Ping,
     Pong,
@@ -175,6 +176,8 @@ class GatewayConnection:
             case SourceLost():
                 if (sink := self.streams.get(frame.stream)) is not None and sink.leg is not None:
                     sink.leg.source_lost()
+            case LetGo():
+                self._server.handler.let_go(frame.handoff_id)
             case Ping():
                 self.connection.send(Pong(frame.number))
 

@@ -7,7 +7,11 @@ or it was closed; only an open stream is known to its connection.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from cluster.dataplane.frames import Delta
+import msgspec
+
+from cluster.coordinator.workers import Leg
+from cluster.dataplane.frames import Delta, Generate
+from cluster.dataplane.token_ids import pack_token_ids
 from cluster.errors import BatonError, ReplicaLost
 
 
@@ -79,3 +83,23 @@ class WorkerStream:
     def _wake(self) -> None:
         if self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
+
+
+def opening(number: int, leg: Leg) -> Generate:
+    """The frame that opens a stream for a leg. Raises `InvalidRequest` for token ids the wire cannot carry."""
+    request = leg.request
+    return Generate(
+        stream=number,
+        request_id=request.request_id,
+        role=leg.role,
+        token_ids=pack_token_ids(request.token_ids),
+        sampling=msgspec.Raw(leg.sampling),
+        handoff=leg.handoff,
+        fetch=leg.fetch,
+        load_limit_tokens=leg.load_limit_tokens,
+        cache_salt=request.cache_salt,
+        lora_name=request.lora_name,
+        priority=request.priority,
+        deadline_s=leg.deadline_s,
+        trace_headers=request.trace_headers,
+    )

@@ -1,15 +1,17 @@
-"""A decode leg waiting for its blocks, in the worker: an engine that waits would spin.
+"""A leg waiting for its blocks, in the worker: an engine that waits would spin.
 
-The wait ends with the hand-off (ready, failed, late), when the prefill leg is lost, when the store is away, or when
-time is up; never with an error: whatever happens, the engine gets the request and computes what is missing.
+The wait for a hand-off ends with it (ready, failed, late), when the prefill leg is lost, when the store is away, or
+when time is up; that for blocks of another node's store when they are here, when it has no more, or as the other. Never
+with an error: whatever happens, the engine gets the request and computes what is missing.
 """
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from cluster.dataplane.frames import Handoff
+from cluster.dataplane.frames import Fetch, Handoff
 from kvtransfer.errors import KvTransferError
 from kvtransfer.protocol import HandoffEnded
 
@@ -34,6 +36,10 @@ class HandoffStore(Protocol):
         """Raises `KvTransferError` or `OSError` when the store is away."""
         ...
 
+    async def fetch(self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float) -> HandoffEnded:
+        """Bring blocks from another store; they stay pinned until `release`. Raises like `await_handoff`."""
+        ...
+
     async def release(self, handoff_id: str) -> None:
         """Stop waiting for the hand-off and drop its pins; nobody else comes for it. Raises like `await_handoff`."""
         ...
@@ -54,6 +60,11 @@ class Held:
     present_blocks: int = 0
     pulled_blocks: int = 0
     pulled_bytes: int = 0
+
+    @property
+    def fetch_outcome(self) -> str:
+        """The same for a fetch; "absent" when the source had nothing to give."""
+        return "absent" if self.outcome == "ready" and not self.announced_blocks else self.outcome
 
 
 class Hold:
@@ -100,6 +111,21 @@ class Hold:
         if self._source_lost:
             return Held("failed", held_s, "the prefill leg failed")
         return Held("late", held_s, "the store did not answer in time")
+
+
+async def bring(fetch: Fetch, labels: Sequence[int], store: HandoffStore) -> Held:
+    """Bring blocks with these labels from another node's store. Returns when the engine may have the request."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        async with asyncio.timeout(fetch.deadline_s + REPLY_MARGIN_S):
+            ended = await store.fetch(fetch.fetch_id, labels, fetch.source, fetch.deadline_s)
+    except TimeoutError:
+        return Held("late", loop.time() - began, "the store did not answer in time")
+    except (OSError, KvTransferError) as error:
+        log.warning("fetch %s: the store is away: %s", fetch.fetch_id, error)
+        return Held("failed", loop.time() - began, "the store is away")
+    return _held(ended, loop.time() - began)
 
 
 def _held(ended: HandoffEnded, held_s: float) -> Held:

@@ -32,6 +32,15 @@ class KvChanges:
     labels: Mapping[bytes, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What of a request its blocks depend on."""
+
+    token_ids: Sequence[int]
+    salt: str | None = None
+    lora: str | None = None
+
+
 class KvBlocks:
     """The blocks of one device and, as far as that device ever held them, of its node's store."""
 
@@ -61,11 +70,18 @@ class KvBlocks:
         """All keys a tier holds now. Not to be kept: it changes."""
         return self._tiers[tier].holders.keys()
 
-    def cached_tokens(self, token_ids: Sequence[int], salt: str | None, lora: str | None) -> int:
+    def keys(self, prompt: Prompt, start_tokens: int, end_tokens: int) -> Sequence[int]:
+        """The keys of the whole blocks of a prompt in this range."""
+        size = self._block_size_tokens
+        return extend(root(prompt.salt, prompt.lora), prompt.token_ids[:end_tokens], size)[start_tokens // size :]
+
+    def cached_tokens(self, prompt: Prompt, load_limit_tokens: int | None = None) -> int:
         """How many of a prompt's first tokens are in whole blocks that the engine need not compute."""
-        keys = extend(root(salt, lora), token_ids, self._block_size_tokens)
-        cached = takewhile(lambda key: key in self._device or key in self._host, keys)
-        return sum(1 for _ in cached) * self._block_size_tokens
+        size = self._block_size_tokens
+        loadable = len(prompt.token_ids) if load_limit_tokens is None else load_limit_tokens
+        keys = enumerate(self.keys(prompt, 0, len(prompt.token_ids)), start=1)
+        cached = takewhile(lambda at: at[1] in self._device or (at[1] in self._host and at[0] * size <= loadable), keys)
+        return sum(1 for _ in cached) * size
 
     # The device
 

@@ -1,4 +1,5 @@
-"""One leg: a prefill leg, whose tokens are thrown away, or a decode leg, which waits for its blocks first.
+"""One leg: a prefill leg, whose tokens are thrown away, or a decode leg, which waits for its blocks first. A leg that
+computes the prompt may have some of its blocks brought from another node's store before.
 
 Invariant: a leg ends in exactly one of an answer, a failure, or an abort. However it ends, its engine request is closed
 and its hand-off let go in the node's store; only a prefill leg that answered leaves it to decode, which comes for it.
@@ -6,21 +7,21 @@ and its hand-off let go in the node's store; only a prefill leg that answered le
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
 
 import msgspec
 
-from cluster.dataplane.frames import Delta, FailureKind, Generate
+from cluster.dataplane.frames import Delta, FailureKind, Generate, LegReport
 from cluster.dataplane.legs import LegSink, LegWork
 from cluster.dataplane.token_ids import unpack_token_ids
 from cluster.engines.engine import Engine, EngineRequest
 from cluster.errors import EngineFailed, InvalidRequest
-from cluster.workers.hold import RELEASE_S, HandoffStore, Held, Hold, Pins
-from cluster.workers.kv_events import KvBlocks
-from cluster.workers.leg_report import Finish, complete, count_outputs, expecting
+from cluster.workers.hold import RELEASE_S, HandoffStore, Held, Hold, Pins, bring
+from cluster.workers.kv_events import KvBlocks, Prompt
+from cluster.workers.leg_report import Finish, after_fetch, after_handoff, complete, count_outputs, expecting
 from cluster.workers.load import LegCounters
 from kvtransfer.errors import KvTransferError, StoreLost
 
@@ -50,9 +51,11 @@ class Leg:
         self._generate = generate
         self._sink = sink
         self._services = services
-        self._token_ids = unpack_token_ids(generate.token_ids)
+        self._prompt = Prompt(unpack_token_ids(generate.token_ids), generate.cache_salt, generate.lora_name)
         self._hold = Hold(generate.handoff) if generate.role == "decode" and generate.handoff is not None else None
-        self._pins = _pins(generate, services)
+        handoff, fetch = generate.handoff, generate.fetch
+        self._pins = _pins(handoff.handoff_id, services) if handoff is not None else None
+        self._fetched_pins = _pins(fetch.fetch_id, services) if fetch is not None else None
         self._answered = False
         self.work = LegWork(1, 0 if self._waits_for_blocks else self._uncached_tokens())
         self.held = False
@@ -67,9 +70,8 @@ class Leg:
 
     def _uncached_tokens(self) -> int:
         """At least one: the last token of a prompt is always computed."""
-        generate = self._generate
-        cached = self._services.blocks.cached_tokens(self._token_ids, generate.cache_salt, generate.lora_name)
-        return max(1, len(self._token_ids) - cached)
+        cached = self._services.blocks.cached_tokens(self._prompt, self._generate.load_limit_tokens)
+        return max(1, len(self._prompt.token_ids) - cached)
 
     # RunningLeg
 
@@ -108,16 +110,18 @@ class Leg:
 
     def let_go(self) -> None:
         """The leg is over, or was aborted before it began."""
-        if self._pins is not None and not (self._answered and self._generate.role == "prefill"):
-            self._pins.release()
+        self._release(self._fetched_pins)
+        if not (self._answered and self._generate.role == "prefill"):
+            self._release(self._pins)
 
     async def _answer(self) -> None:
         request, finish = self._engine_request(), self._finish()
+        fetched = await self._fetch()
         if self._generate.role == "prefill":
-            await self._prefill(request, finish)
+            await self._prefill(request, finish, fetched)
         elif self._hold is None or self._services.store is None:
             self.work = LegWork(finish.outputs, self.work.prefill_tokens)
-            await self._decode(request, finish)
+            await self._decode(request, finish, lambda report: after_fetch(report, fetched))
         else:
             await self._decode_after_handoff(request, finish, self._hold, self._services.store)
         if not finish.reached:
@@ -136,16 +140,34 @@ class Leg:
         is_prefill = generate.role == "prefill"
         return EngineRequest(
             request_id=generate.request_id,
-            token_ids=self._token_ids,
+            token_ids=self._prompt.token_ids,
             sampling=bytes(generate.sampling),
             handoff_id=generate.handoff.handoff_id if is_prefill and generate.handoff is not None else None,
             cache_salt=generate.cache_salt,
             lora_name=generate.lora_name,
             priority=generate.priority,
             trace_headers=generate.trace_headers,
+            load_limit_tokens=generate.load_limit_tokens,
         )
 
-    async def _prefill(self, request: EngineRequest, finish: Finish) -> None:
+    async def _fetch(self) -> Held | None:
+        """Bring the blocks that the gateway found on another node, if it did. However it ends, the engine goes on."""
+        fetch, store = self._generate.fetch, self._services.store
+        if fetch is None or store is None:
+            return None
+        labels = self._services.blocks.keys(self._prompt, fetch.start_tokens, fetch.end_tokens)
+        self.work = LegWork(self.work.requests, max(1, len(self._prompt.token_ids) - fetch.end_tokens))
+        self.held = True
+        try:
+            fetched = await bring(fetch, labels, store)
+        finally:
+            self.held = False
+        self._services.counters.fetched(fetched)
+        if fetched.outcome != "ready":
+            self.work = LegWork(self.work.requests, self._uncached_tokens())
+        return fetched
+
+    async def _prefill(self, request: EngineRequest, finish: Finish, fetched: Held | None) -> None:
         clock = asyncio.get_running_loop().time
         began, first_token_s = clock(), 0.0
         store_address = self._require_store()
@@ -155,11 +177,12 @@ class Leg:
                 if not first_token_s:
                     first_token_s = clock() - began
                     self.work = LegWork(self.work.requests)
+                    self._release(self._fetched_pins)
                 cached_tokens = delta.num_cached_tokens if cached_tokens is None else cached_tokens
                 if finish.note(delta):
                     self._require_store(store_address)
                     self._conclude_later()
-                    report = complete(delta.report, None, first_token_s)
+                    report = after_fetch(complete(delta.report, first_token_s), fetched)
                     reason = delta.finish_reason
                     self._sink.delta(Delta(0, [], "", reason, num_cached_tokens=cached_tokens, report=report))
 
@@ -189,9 +212,10 @@ class Leg:
         self._services.counters.held(held)
         if held.outcome != "ready":
             self.work = LegWork(finish.outputs, self._uncached_tokens())
-        await self._decode(expecting(request, held), finish, held)
+        await self._decode(expecting(request, held), finish, lambda report: after_handoff(report, held))
 
-    async def _decode(self, request: EngineRequest, finish: Finish, held: Held | None = None) -> None:
+    async def _decode(self, request: EngineRequest, finish: Finish, waited: Callable[[LegReport], LegReport]) -> None:
+        """`waited` adds to the engine's report what the leg waited for."""
         clock = asyncio.get_running_loop().time
         began, first_token_s = clock(), 0.0
         async with aclosing(self._engine_deltas(request)) as deltas:
@@ -199,21 +223,23 @@ class Leg:
                 if not first_token_s:
                     first_token_s = clock() - began
                     self.work = LegWork(self.work.requests)
-                    if self._pins is not None:
-                        self._pins.release()
+                    self._release(self._pins)
+                    self._release(self._fetched_pins)
                 if finish.note(delta):
-                    delta.report = complete(delta.report, held, first_token_s)
+                    delta.report = waited(complete(delta.report, first_token_s))
                 self._sink.delta(delta)
+
+    def _release(self, pins: Pins | None) -> None:
+        if pins is not None:
+            pins.release()
 
     def _engine_deltas(self, request: EngineRequest) -> AsyncGenerator[Delta, None]:
         """Engines answer with asynchronous generators; closing one aborts the request."""
         return cast(AsyncGenerator[Delta, None], self._services.engine.generate(request))
 
 
-def _pins(generate: Generate, services: LegServices) -> Pins | None:
-    if generate.handoff is None or services.store is None:
-        return None
-    return Pins(generate.handoff.handoff_id, services.store, services.tasks)
+def _pins(handoff_id: str, services: LegServices) -> Pins | None:
+    return Pins(handoff_id, services.store, services.tasks) if services.store is not None else None
 
 
 async def _conclude(store: HandoffStore, handoff_id: str) -> None:

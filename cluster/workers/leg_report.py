@@ -42,20 +42,32 @@ class Finish:
         return self.reached
 
 
-def complete(report: LegReport | None, held: Held | None, first_token_s: float) -> LegReport:
-    """The engine's own report, if it made one, with what the worker knows: the wait and the time to a first token."""
+def complete(report: LegReport | None, first_token_s: float) -> LegReport:
+    """The engine's own report, if it made one, with the time to a first token that the worker saw."""
     report = report or LegReport()
-    report = msgspec.structs.replace(report, first_token_s=report.first_token_s or first_token_s)
+    return msgspec.structs.replace(report, first_token_s=report.first_token_s or first_token_s)
+
+
+def after_handoff(report: LegReport, held: Held | None) -> LegReport:
+    """The report of a leg that waited for its hand-off, if it did."""
     if held is None:
         return report
+    waited = _after(report, held)
     return msgspec.structs.replace(
-        report,
-        held_s=held.held_s,
-        handoff_outcome=held.outcome,
-        announced_blocks=held.announced_blocks,
-        present_blocks=held.present_blocks,
-        pulled_blocks=held.pulled_blocks,
-        pulled_bytes=held.pulled_bytes,
+        waited, handoff_outcome=held.outcome, announced_blocks=held.announced_blocks, present_blocks=held.present_blocks
+    )
+
+
+def after_fetch(report: LegReport, fetched: Held | None) -> LegReport:
+    """The report of a leg whose blocks came from another node's store first, if they did."""
+    if fetched is None:
+        return report
+    return msgspec.structs.replace(_after(report, fetched), fetch_outcome=fetched.fetch_outcome)
+
+
+def _after(report: LegReport, held: Held) -> LegReport:
+    return msgspec.structs.replace(
+        report, held_s=held.held_s, pulled_blocks=held.pulled_blocks, pulled_bytes=held.pulled_bytes
     )
 
 

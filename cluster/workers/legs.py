@@ -7,6 +7,7 @@ import asyncio
 
 from cluster.dataplane.frames import Generate
 from cluster.dataplane.legs import LegSink
+from cluster.workers.hold import Pins
 from cluster.workers.leg import Leg, LegServices
 
 
@@ -45,6 +46,11 @@ class Legs:
         self.changed.set()
         leg.task.add_done_callback(lambda _: self._ended(leg))
         return leg
+
+    def let_go(self, handoff_id: str) -> None:
+        """See `LegHandler`."""
+        if self._services.store is not None:
+            Pins(handoff_id, self._services.store, self._services.tasks).release()
 
     def _ended(self, leg: Leg) -> None:
         leg.let_go()

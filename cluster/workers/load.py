@@ -1,6 +1,7 @@
 """What a worker reports about itself: the one place that names its counters and gauges. Pure.
 
-Counters of the engine keep their names (`loaded_blocks`, ...), those of legs begin with `legs_` or `handoffs_`;
+Counters of the engine keep their names (`loaded_blocks`, ...), those of legs begin with `legs_`, `handoffs_` or
+`fetches_`;
 `kv_events_unplaced` counts cache events of which gateways do not learn, or not of every block: they continue a block
 never heard of, or their content is more than tokens. Gauges of the node's store begin with `store_`; every worker of
 a node reports the same store, so they are gauges even where the store counts up, and must not be summed over workers of
@@ -49,7 +50,7 @@ class LegCounters:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._held_s = 0.0
+        self._held_s = self._fetching_s = 0.0
 
     def started(self, role: Role) -> None:
         self._counts[f"legs_{role}"] += 1
@@ -66,9 +67,15 @@ class LegCounters:
         self._counts["handoffs_pulled_bytes"] += held.pulled_bytes
         self._held_s += held.held_s
 
+    def fetched(self, held: Held) -> None:
+        self._counts[f"fetches_{held.fetch_outcome}"] += 1
+        self._counts["fetches_pulled_blocks"] += held.pulled_blocks
+        self._counts["fetches_pulled_bytes"] += held.pulled_bytes
+        self._fetching_s += held.held_s
+
     def snapshot(self) -> dict[str, float]:
         """All counters by name."""
-        return {**self._counts, "handoffs_held_seconds": self._held_s}
+        return {**self._counts, "handoffs_held_seconds": self._held_s, "fetches_seconds": self._fetching_s}
 
 
 @dataclass(frozen=True, slots=True)

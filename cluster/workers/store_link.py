@@ -5,7 +5,7 @@ Invariant: what is asked while the store is away fails at once with `StoreLost`;
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import islice
 from typing import Protocol
@@ -174,6 +174,10 @@ class StoreLink:
     async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
         """See `HandoffStore`."""
         return await self._live().await_handoff(handoff_id, source, deadline_s)
+
+    async def fetch(self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float) -> HandoffEnded:
+        """See `HandoffStore`."""
+        return await self._live().fetch(handoff_id, labels, source, deadline_s)
 
     async def conclude(self, handoff_id: str) -> None:
         """See `HandoffStore`. Without a connection nobody waits at this store."""

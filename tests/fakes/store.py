@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvtransfer.errors import KvTransferError, StoreLost
@@ -33,6 +33,7 @@ class FakeStore:
     def __init__(self, address: str = "tcp://here") -> None:
         self.address = address
         self.waits: dict[str, Wait] = {}
+        self.fetched: dict[str, list[int]] = {}
         self.released: Counter[str] = Counter()
         self.concluded: Counter[str] = Counter()
         self.labels: dict[bytes, int] = {}
@@ -47,6 +48,10 @@ class FakeStore:
         wait = self.waits[handoff_id] = Wait(handoff_id, source, deadline_s, asyncio.get_running_loop().create_future())
         self._changed.set()
         return await wait.ended
+
+    async def fetch(self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float) -> HandoffEnded:
+        self.fetched[handoff_id] = list(labels)
+        return await self.await_handoff(handoff_id, source, deadline_s)
 
     async def conclude(self, handoff_id: str) -> None:
         if self.lost.is_set():

@@ -3,6 +3,7 @@
 A `Behaviour` says what becomes of one leg. A decode leg with a hand-off starts when its prefill leg is done, when it
 is told that the source is lost, or at the hand-off's deadline. The fake is strict about its seam: a leg on the wrong
 role, a read of a closed stream, and a decode leg left waiting for a prefill leg that failed are assertion errors.
+`pinned` are the hand-offs whose blocks a store keeps for a decode leg that will never come.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from routing.fleet import Fleet, Replica, Role
 class Behaviour:
     """One leg's fate: it starts computing for `start_s`, then `step_tokens` tokens come every `gap_s`.
 
-    `error` strikes `error_s` after the leg was opened. A leg that hangs never makes a token.
+    `error` strikes `error_s` after the leg was opened. A leg that hangs never makes a token, nor asks for its blocks.
     """
 
     start_s: float = 0.1
@@ -39,7 +40,9 @@ def reference(prompt: Sequence[int], index: int, count: int) -> list[int]:
 
 @dataclass
 class _Handoff:
+    source: str = ""
     done: bool = False
+    collected: bool = False
     failed: bool = False
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
@@ -87,6 +90,22 @@ class FakeWorkers:
         stream = kind(self, replica_id, leg, self._behave(replica_id, leg))
         self.streams.add(stream)
         return stream
+
+    def let_go(self, replica_id: str, handoff_id: str) -> None:
+        if replica_id not in self._dead:
+            self.handoff(handoff_id).collected = True
+
+    @property
+    def pinned(self) -> list[str]:
+        """Of replicas that live: a store that lost its worker is not told anything."""
+        return [
+            name
+            for name, handoff in self._handoffs.items()
+            if handoff.done and not handoff.collected and handoff.source not in self._dead
+        ]
+
+    def is_dead(self, replica_id: str) -> bool:
+        return replica_id in self._dead
 
     def handoff(self, handoff_id: str) -> _Handoff:
         """The hand-off's fate, shared by both legs."""
@@ -175,7 +194,7 @@ class _PrefillStream(FakeStream):
 
     def _finish(self) -> None:
         handoff = self._workers.handoff(self._leg.handoff.handoff_id)
-        handoff.done = True
+        handoff.done, handoff.source = True, self.replica_id
         report = LegReport(queued_s=self._behaviour.start_s / 4)
         self._push(Delta(index=0, token_ids=[0], finish_reason="length", report=report))
         self._stop()
@@ -201,6 +220,15 @@ class _DecodeStream(FakeStream):
     def source_lost(self) -> None:
         self._start("failed")
 
+    def close(self) -> None:
+        if not self._workers.is_dead(self.replica_id):
+            self._collect()
+        super().close()
+
+    def _collect(self) -> None:
+        if self._leg.handoff is not None:
+            self._workers.handoff(self._leg.handoff.handoff_id).collected = True
+
     def _late(self, handoff: _Handoff) -> None:
         assert self._started or not handoff.failed, "nobody told decode that its source is lost"
         self._start("late")
@@ -210,6 +238,7 @@ class _DecodeStream(FakeStream):
             return
         self._started, self._started_at, self._outcome = True, self._loop.time(), outcome
         if not self._behaviour.hangs:
+            self._collect()
             self._later(0.001 if outcome == "ready" else self._behaviour.start_s, self._step)
 
     def _step(self) -> None:

@@ -63,6 +63,7 @@ class World:
         statistics = self.coordinator.statistics()
         assert self.ledger.statistics().open_leases == 0
         assert not self.workers.streams, f"open streams: {self.workers.streams}"
+        assert not self.workers.pinned, f"nobody comes for {self.workers.pinned}"
         assert not statistics.in_flight
         assert statistics.outputs_in_flight == 0
         assert self.observer.in_flight == {"prefill": 0, "decode": 0}

@@ -75,6 +75,9 @@ class FakeLegs:
 
         return FakeLeg(self._engine, self._engine.start(tokens, emit))
 
+    def let_go(self, handoff_id: str) -> None:
+        """No leg here hands anything over."""
+
 
 def worker_info(role: Role) -> WorkerInfo:
     """A worker the gateway and the router can place."""

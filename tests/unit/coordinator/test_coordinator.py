@@ -134,6 +134,19 @@ async def test_decode_lost_before_a_token_is_rerouted_without_it() -> None:
 
 
 @in_virtual_time
+async def test_a_hand_off_whose_decode_replica_died_before_asking_is_let_go() -> None:
+    world = World(behave(d0=Behaviour(hangs=True)), prefills=1, decodes=1)
+    work = asyncio.ensure_future(Client(request()).run(world.coordinator, None, 0.0))
+    await asyncio.sleep(P.start_s + 0.1)
+    assert len(world.workers.pinned) == 1
+    world.workers.kill("d0")
+    world.workers.forget("d0")
+    await work
+    assert not world.workers.pinned
+    world.check_idle()
+
+
+@in_virtual_time
 async def test_a_draining_decode_replica_is_passed_by() -> None:
     world = World(behave(d0=Behaviour(error=NoReplicaReady("draining"))), prefills=0, decodes=2)
     for _ in range(6):

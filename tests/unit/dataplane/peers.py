@@ -83,10 +83,14 @@ class ManualLegs:
     """A `LegHandler` that only notes what it is asked."""
 
     legs: dict[str, ManualLeg] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
 
     def start(self, generate: Generate, sink: LegSink) -> ManualLeg:
         made = self.legs[generate.request_id] = ManualLeg(generate, sink)
         return made
+
+    def let_go(self, handoff_id: str) -> None:
+        self.gone.append(handoff_id)
 
     async def started(self, request_id: str) -> ManualLeg:
         await until(lambda: request_id in self.legs)

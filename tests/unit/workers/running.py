@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cluster.coordinator.workers import GenerationRequest, Leg
-from cluster.dataplane.frames import Handoff, Role, WorkerInfo
+from cluster.dataplane.frames import Fetch, Handoff, Role, WorkerInfo
 from cluster.dataplane.pool import WorkerPool
 from cluster.dataplane.stream import WorkerStream
 from cluster.workers.store_link import StoreLink
@@ -38,10 +38,11 @@ def leg(
     handoff: Handoff | None = None,
     deadline_s: float = 60.0,
     outputs: int = 1,
+    fetch: Fetch | None = None,
 ) -> Leg:
     sampling = msgspec.msgpack.encode({"max_tokens": 8, "n": outputs})
     request = GenerationRequest(request_id, [1, 2, 3, 4, 5], sampling, max_tokens=8, outputs=outputs)
-    return Leg(role, request, sampling, handoff, deadline_s)
+    return Leg(role, request, sampling, handoff, deadline_s, fetch)
 
 
 def handoff(handoff_id: str = "h1", source: str = "tcp://there", deadline_s: float = 30.0) -> Handoff:

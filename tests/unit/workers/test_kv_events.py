@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cluster.engines.engine import BlocksChanged
-from cluster.workers.kv_events import KvBlocks, KvChanges
+from cluster.workers.kv_events import KvBlocks, KvChanges, Prompt
 from cluster.workers.tier_keys import KvChange
 from routing.block_keys import extend, root
 from routing.index import Tier
@@ -43,8 +43,8 @@ def test_a_chain_gets_the_keys_a_gateway_computes_from_the_prompt() -> None:
     keys = extend(root(None, None), [97, 97, 98, 98, 99, 99, 1], BLOCK)
     assert (first, second) == (KvChange(keys[:2]), KvChange(keys[2:]))
     assert list(blocks.snapshot(Tier.DEVICE)) == keys
-    assert blocks.cached_tokens([97, 97, 98, 98, 0, 0, 99, 99], None, None) == 4
-    assert blocks.cached_tokens([97, 97], "salt", None) == 0
+    assert blocks.cached_tokens(Prompt([97, 97, 98, 98, 0, 0, 99, 99])) == 4
+    assert blocks.cached_tokens(Prompt([97, 97], "salt")) == 0
 
 
 def test_salted_prompts_share_no_key() -> None:
@@ -118,7 +118,7 @@ def test_a_block_evicted_from_the_device_stays_known_on_the_host() -> None:
     blocks.follow(True, {b"a": None}, [])
     assert blocks.apply([removed("a")]) == KvChanges(KvChange([], KEY_OF_A), NOTHING)
     assert list(blocks.snapshot(Tier.HOST)) == KEY_OF_A
-    assert blocks.cached_tokens([97, 97, 98], None, None) == 2
+    assert blocks.cached_tokens(Prompt([97, 97, 98])) == 2
 
 
 def test_a_lost_store_holds_nothing_and_its_successor_is_understood() -> None:
