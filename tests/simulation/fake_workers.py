@@ -64,8 +64,12 @@ class FakeWorkers:
         self._dead.discard(replica_id)
 
     def kill(self, replica_id: str) -> None:
-        """Its connection breaks: every stream on it is lost. The fleet lists it until `forget`."""
+        """Its connection breaks: every stream on it is lost. The fleet lists it until `forget`. Nobody can tell it any
+        more that a hand-off is not wanted.
+        """
         self._dead.add(replica_id)
+        for handoff in self._handoffs.values():
+            handoff.collected |= handoff.source == replica_id
         for stream in [s for s in self.streams if s.replica_id == replica_id]:
             stream.fail(ReplicaLost(f"{replica_id} is gone"))
 
@@ -92,17 +96,11 @@ class FakeWorkers:
         return stream
 
     def let_go(self, replica_id: str, handoff_id: str) -> None:
-        if replica_id not in self._dead:
-            self.handoff(handoff_id).collected = True
+        self.handoff(handoff_id).collected = True
 
     @property
     def pinned(self) -> list[str]:
-        """Of replicas that live: a store that lost its worker is not told anything."""
-        return [
-            name
-            for name, handoff in self._handoffs.items()
-            if handoff.done and not handoff.collected and handoff.source not in self._dead
-        ]
+        return [name for name, handoff in self._handoffs.items() if handoff.done and not handoff.collected]
 
     def is_dead(self, replica_id: str) -> bool:
         return replica_id in self._dead
