@@ -2,9 +2,14 @@
 
 import logging
 
+import hypothesis
 import pytest
 
 from cluster.logs import PACKAGES
+
+# What an example takes says more about what else the machine does than about the code.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

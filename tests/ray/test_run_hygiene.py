@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.driver import Driver, Footprint, eventually, left_of
+from tests.support.driver import KINDS, Driver, Footprint, eventually, left_of
 from tests.support.serving import CONFIGS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -35,11 +35,11 @@ def baton(*args: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_another_start_on_the_same_port_is_refused_and_touches_nothing(serving: Driver) -> None:
-    before = serving.footprint().pids
+    before = {kind: serving.pids(kind) for kind in KINDS}
     second = baton("serve", *SMALL, "--port", str(serving.port))
     assert second.returncode == 2
     assert f"127.0.0.1:{serving.port} is in use by haproxy" in second.stderr
-    assert before <= serving.footprint().pids
+    assert {kind: serving.pids(kind) for kind in KINDS} == before
     assert serving.ask() == 200
 
 

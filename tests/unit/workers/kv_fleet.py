@@ -71,6 +71,13 @@ class Member:
     address: str
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when it holds. Raises `TimeoutError`."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110  # engines, stores and the index announce nothing to a test
+            await asyncio.sleep(0.01)
+
+
 async def start_member(replica_id: str, node: Node, model: Path, decode_step_s: float = 0.0) -> Member:
     """A whole worker on the node's store."""
     access = StoreAccess(node.store.socket_name, STORE_SECRET, replica_id, retry_s=0.05)
@@ -195,9 +202,7 @@ class Fleet:
     async def settled(self) -> None:
         """Return when the index is true; fail with the difference when it does not become true in time."""
         try:
-            async with asyncio.timeout(DEADLINE_S):
-                while not self.is_true():  # noqa: ASYNC110  # engines and stores announce nothing to a test
-                    await asyncio.sleep(0.01)
+            await until(self.is_true)
         except TimeoutError:
             assert self.device_known() == self.device_truth()
             assert self.host_known() == self.host_truth()

@@ -12,7 +12,7 @@ import pytest
 from cluster.errors import ReplicaLost
 from routing.index import Tier
 from tests.unit.engines.simulated.bench import clear_prefix_cache, prompt_of, write_model
-from tests.unit.workers.kv_fleet import DEADLINE_S, DEVICE_BLOCKS, Fleet, running_fleet, start_member, whole
+from tests.unit.workers.kv_fleet import DEADLINE_S, DEVICE_BLOCKS, Fleet, running_fleet, start_member, until, whole
 
 START_S = 60.0
 """What a worker's process may take to import what it needs, on a machine that is busy."""
@@ -150,7 +150,8 @@ async def test_a_dead_worker_is_degraded_an_unlisted_one_dropped_and_its_success
         await fleet.listed()
         await fleet.settled()
         assert fleet.device_known()["b"] == set()
-        assert set(node.members["b"].worker._blocks.snapshot(Tier.HOST)) == fleet.host_truth()["node 0"]
+        successor = node.members["b"].worker
+        await until(lambda: set(successor._blocks.snapshot(Tier.HOST)) == fleet.host_truth()["node 0"])
         await whole(fleet.open("b", prompt_of(80, first=1)))
         await fleet.settled()
         assert fleet.device_known()["b"]
@@ -159,9 +160,7 @@ async def test_a_dead_worker_is_degraded_an_unlisted_one_dropped_and_its_success
 async def test_a_worker_killed_under_load_leaves_the_index_at_once(model: Path) -> None:
     async with running_fleet(model, ["a"]) as fleet, worker_process(model, fleet) as process:
         await whole(fleet.open("killed", prompt_of(64)))
-        async with asyncio.timeout(DEADLINE_S):
-            while not fleet.device_known(["killed"])["killed"]:  # noqa: ASYNC110  # the index announces nothing
-                await asyncio.sleep(0.01)
+        await until(lambda: bool(fleet.device_known(["killed"])["killed"]))
         stream = fleet.open("killed", prompt_of(128, first=8))
         await stream.next()
         process.kill()

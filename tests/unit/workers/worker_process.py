@@ -13,7 +13,7 @@ async def main(model: Path, socket_name: str) -> None:
     """Say where it listens, and stay."""
     store = StoreThread(kv_fingerprint(engine_settings(model)).digest())
     store.socket_name = socket_name
-    member = await start_member("killed", Node("node 0", store), model, decode_step_s=0.01)
+    member = await start_member("killed", Node("node 0", store), model, decode_step_s=0.05)
     print(member.address, flush=True)
     try:
         await asyncio.to_thread(sys.stdin.read)
