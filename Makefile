@@ -27,9 +27,21 @@ serve: $(READY) ## serve the demo model here: 1 prefill + 1 decode worker on CPU
 	@$(BIN)/baton serve $(CONFIG)
 
 test: $(READY) ## run all the tests, those with real engines and Ray included
-	@status=0; for tests in "not ray" ray; do $(BIN)/python -m pytest -m "$$tests" || status=1; done; exit $$status
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target \
+		test-ray-engines test-engines test-units test-ray
 
-# Ray reads its environment once in a process, so its tests have one of their own.
+# The groups of tests, two at a time: each is a process that keeps its own list of what failed. Ray reads its
+# environment once in a process, and Ray's engines lease the machine's cores, as the tests of those leases do.
+.PHONY: test-units test-engines test-ray test-ray-engines
+test-units: TESTS := tests -m "not ray and not engine and not cores"
+test-engines: TESTS := tests/engine tests/contracts -m engine
+test-ray: TESTS := tests/ray -m "not engine"
+test-ray-engines: TESTS := tests/unit/workers/test_cores.py tests/ray -m "engine or cores"
+
+test-units test-engines test-ray test-ray-engines: $(READY)
+	@mkdir -p .pytest_cache/$@
+	@$(BIN)/python -m pytest -o cache_dir=.pytest_cache/$@ $(TESTS) $(ARGS); status=$$?; \
+		echo $$status >.pytest_cache/$@/status; exit $$status
 
 check: lint ## lint, types, import contracts, fast tests, the shape of the code
 	@$(BIN)/python -m pytest -q -m "not ray and not engine and not slow"

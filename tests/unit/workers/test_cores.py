@@ -8,6 +8,8 @@ import pytest
 
 from cluster.workers.cores import CoreLease
 
+pytestmark = pytest.mark.cores
+
 ALL = len(os.sched_getaffinity(0))
 HOLDER = """
 import asyncio, sys
