@@ -1,6 +1,6 @@
-"""The index: one map from block key to a mask of places, the promises beside it, and a budget for both.
+"""The index: one map from block key to a set of places, the promises beside it, and a budget for both.
 
-Bytes are accounted by `routing.index_table` and `routing.index_promises`, as upper bounds. Policy: what does not fit
+Bytes are accounted by `routing.index_places` and `routing.index_promises`, as upper bounds. Policy: what does not fit
 is not taken in. Such a block earns no credit, is counted in `refused`, and is not asked for again; a snapshot or event
 that tells it once more finds room as soon as other blocks have gone. The index then knows less than there is, never
 more.
@@ -12,17 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from routing.index import IndexStatistics, Prefixes, Tier
+from routing.index_places import Places
 from routing.index_promises import Promises
 from routing.index_replicas import Replica, Replicas
-from routing.index_segments import Segments
 from routing.packed_keys import PackedKeys, pack
 from routing.prefix import Depth, Run, depths
 
 DEFAULT_BUDGET_BYTES: Final = 512 * 2**20
-"""Room for 2.6 million blocks in one place each."""
-
-MANY_RUNS: Final = 4
-"""A prompt read in more runs than this is put in order, which takes some microseconds, once."""
+"""Room for 26 million blocks."""
 
 _NOWHERE: Final[Mapping[str, int]] = {}
 
@@ -33,7 +30,7 @@ class BlockIndex:
     def __init__(self, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self._budget_bytes = budget_bytes
         self._replicas = Replicas()
-        self._segments = Segments()
+        self._places = Places()
         self._promises = Promises()
         self._refused = 0
 
@@ -45,9 +42,8 @@ class BlockIndex:
 
     def snapshot(self, replica_id: str, tier: Tier, keys: Iterable[int]) -> None:
         """See `KvIndex`."""
-        replica, held = self._know(replica_id), _listed(keys)
-        self._segments.keep(replica.bit(tier), held)
-        self._store(replica.bit(tier), held)
+        replica, held = self._know(replica_id), pack(keys)
+        self._refused += self._places.renew(replica.bit(tier), held, self._places_limit_bytes())
         self._replicas.tell(replica, tier)
 
     def apply(self, replica_id: str, tier: Tier, stored: Iterable[int], removed: Iterable[int]) -> None:
@@ -55,13 +51,13 @@ class BlockIndex:
         replica = self._replicas.get(replica_id)
         if replica is None or tier not in replica.told:
             return
-        came, went = _listed(stored), _listed(removed)
+        came, went = pack(stored), pack(removed)
         if went:
-            self._segments.remove(replica.bit(tier), went)
-            if came and not (gone := set(went)).isdisjoint(came):
-                came = [key for key in came if key not in gone]
+            self._places.remove(replica.bit(tier), went)
         if came:
-            self._store(replica.bit(tier), came)
+            self._refused += self._places.add(replica.bit(tier), came, self._places_limit_bytes())
+        if came and went:
+            self._places.remove(replica.bit(tier), went)
 
     def degrade(self, replica_id: str) -> None:
         """See `KvIndex`."""
@@ -80,23 +76,22 @@ class BlockIndex:
 
     def _know(self, replica_id: str) -> Replica:
         replica = self._replicas.know(replica_id)
-        self._segments.widen(self._replicas.bits)
+        self._places.widen(self._replicas.bits)
         self._promises.widen(self._replicas.bits)
         return replica
 
     def _empty(self, replica: Replica) -> None:
-        self._segments.clear(replica.device)
-        self._segments.clear(replica.host)
+        self._places.clear(replica.device | replica.host)
 
-    def _store(self, bit: int, keys: list[int]) -> None:
-        self._refused += self._segments.add(bit, keys, self._budget_bytes - self._promises.bytes())
+    def _places_limit_bytes(self) -> int:
+        return self._budget_bytes - self._promises.bytes()
 
     # Fed by this gateway's own placements
 
     def promise(self, replica_id: str, keys: Sequence[int], until: float) -> int:
         """See `KvIndex`."""
         replica = self._replicas.get(replica_id)
-        fit = self._promises.room(self._budget_bytes - self._promises.bytes() - self._segments.bytes())
+        fit = self._promises.room(self._budget_bytes - self._promises.bytes() - self._places.bytes())
         if replica is None or not fit or not keys:
             self._refused += 0 if replica is None else len(keys)
             return self._promises.number()
@@ -115,9 +110,7 @@ class BlockIndex:
         """See `KvIndex`. O(blocks up to the first that lies nowhere + replicas in the answer)."""
         self._promises.expire(now)
         prompt = pack(keys)
-        known = self._segments.runs(prompt)
-        if len(known) > MANY_RUNS:
-            self._segments.join(prompt, known)
+        known = self._places.runs(prompt)
         exact, hosts = self._replicas.exact, self._replicas.hosts
         device = self._by_replica(depths(known, exact))
         host, nodes = device, _NOWHERE
@@ -135,7 +128,7 @@ class BlockIndex:
         reached: list[Depth] = []
         end = known[-1].end if known else 0
         for mask, blocks in self._promises.depths(prompt):
-            onward = known if blocks < end else self._segments.runs(prompt, blocks)
+            onward = known if blocks < end else self._places.runs(prompt, blocks)
             reached += depths(onward, mask & self._replicas.exact, start=blocks)
         return {**device, **self._by_replica(reached)} if reached else device
 
@@ -154,9 +147,9 @@ class BlockIndex:
         """See `KvIndex`."""
         exact = self._replicas.exact.bit_count()
         return IndexStatistics(
-            keys=len(self._segments),
-            places=self._segments.held,
-            bytes=self._segments.bytes() + self._promises.bytes(),
+            keys=len(self._places),
+            places=self._places.held,
+            bytes=self._places.bytes() + self._promises.bytes(),
             exact=exact,
             degraded=len(self._replicas) - exact,
             promised=len(self._promises),
@@ -166,13 +159,9 @@ class BlockIndex:
     def check(self) -> None:
         """Assert the invariant. O(keys × places)."""
         self._replicas.check()
-        self._segments.check()
+        self._places.check()
         self._promises.check()
         told = sum(replica.bit(tier) for replica in self._replicas for tier in replica.told)
-        assert self._segments.places() | told == told, "a block of a place that told nothing"
+        assert self._places.mask() | told == told, "a block of a place that told nothing"
         devices = sum(replica.device for replica in self._replicas)
         assert self._promises.places() | devices == devices, "a promise to an unknown replica"
-
-
-def _listed(keys: Iterable[int]) -> list[int]:
-    return keys if isinstance(keys, list) else list(keys)

@@ -12,7 +12,7 @@ import heapq
 from dataclasses import dataclass
 from typing import Final
 
-from routing.index_table import mask_bytes
+from routing.index_sets import mask_bytes
 from routing.packed_keys import PackedKeys, common
 from routing.prefix import Depth
 

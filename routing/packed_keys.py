@@ -15,13 +15,6 @@ def pack(keys: Iterable[int]) -> PackedKeys:
     return keys if isinstance(keys, array) and keys.typecode == "Q" else array("Q", keys)
 
 
-def position(keys: PackedKeys, key: int) -> int:
-    """Where a key is that is there; it is mostly the first or the last."""
-    if keys[0] == key:
-        return 0
-    return len(keys) - 1 if keys[-1] == key else keys.index(key)
-
-
 def common(keys: PackedKeys, start: int, others: PackedKeys, at: int) -> int:
     """How many keys from `start` on are equal to those of `others` from `at` on."""
     length = min(len(keys) - start, len(others) - at)

@@ -11,6 +11,7 @@ from configs.schema import BatonConfig
 from routing.fleet import Fleet
 from routing.index import KvIndex
 from routing.index_blocks import BlockIndex
+from routing.index_places import warm_up
 from routing.kv_aware import KvAware, KvAwareSettings
 from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger
@@ -44,7 +45,8 @@ class Routing:
 
 
 def choose_routing(config: BatonConfig) -> Routing:
-    """As the configuration's `router` section says."""
+    """As the configuration's `router` section says, ready for the first request."""
+    warm_up()
     index = BlockIndex(int(config.router.index_bytes))
     ledger, rates, lengths = Ledger(index), Rates(_profile(config)), OutputLengths()
     return Routing(_router(config, index, ledger, rates, lengths), index, ledger, rates, lengths, PredictionError())

@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from routing import index_loops
 from routing.block_keys import PromptKeys
 from routing.index import Prefixes, Tier
 from routing.index_blocks import BlockIndex
+from routing.index_places import warm_up
 
 PROMPT = PromptKeys(list(range(100))).at(10)
 
@@ -89,21 +91,16 @@ def test_times_of_promises_that_were_taken_back_do_not_pile_up() -> None:
     index.check()
 
 
-def test_blocks_that_came_one_by_one_are_put_in_order_when_they_are_asked_for() -> None:
+def test_after_the_warm_up_nothing_is_compiled_any_more() -> None:
+    warm_up()
     index = fleet("n1", "n2")
-    prompts = [PromptKeys([number] * 600).at(1) for number in range(3)]
-    for block in range(600):
-        for keys in prompts:
-            index.apply("n1", Tier.DEVICE, keys[block : block + 1], [])
-            index.apply("n2", Tier.DEVICE, keys[block : block + 1] if block % 300 else [], [])
-    scattered = index.statistics()
-    for keys in (*prompts, *prompts):
-        assert index.longest_prefix(keys, 0.0).device == {"n1": 600}
-        index.check()
-    assert index.statistics().bytes < 0.6 * scattered.bytes
-    index.apply("n1", Tier.DEVICE, [], prompts[0][10:20])
-    assert index.longest_prefix(prompts[0], 0.0).device == {"n1": 10}
-    index.check()
+    for keys in ([*PROMPT, 0], list(range(1_000)), PROMPT[3:], iter(PROMPT)):
+        index.apply("n1", Tier.DEVICE, keys, [])
+        index.promise("n2", PROMPT, until=1.0)
+        index.longest_prefix(PROMPT, 0.0)
+        index.apply("n1", Tier.HOST, PROMPT, list(range(990)))
+        index.drop("n1")
+    assert [len(loop.signatures) for loop in (index_loops.move, index_loops.runs, index_loops.fill)] == [1, 1, 1]
 
 
 def in_prompts(index: BlockIndex, replicas: list[str], rng: random.Random) -> None:
@@ -149,14 +146,14 @@ def test_the_index_takes_no_more_memory_than_it_accounts_for(
 def test_a_budget_holds_and_what_goes_makes_room() -> None:
     index = fleet("n1", "n2", budget_bytes=100_000)
     rng = random.Random(2)
-    keys = [rng.getrandbits(64) for _ in range(1_000)]
+    keys = [rng.getrandbits(64) for _ in range(9_000)]
     index.apply("n1", Tier.DEVICE, keys, [])
     full = index.statistics()
     assert full.bytes <= 100_000
-    assert full.keys + full.refused == 1_000
+    assert full.keys + full.refused == 9_000
     assert index.longest_prefix(keys, 0.0).device == {"n1": full.keys}
     index.apply("n1", Tier.DEVICE, keys[full.keys :], keys[: full.keys])
-    assert index.statistics().keys == 1_000 - full.keys
+    assert index.statistics().keys == 9_000 - full.keys
     assert index.statistics().refused == full.refused
 
 
