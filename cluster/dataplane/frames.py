@@ -16,7 +16,7 @@ import msgspec
 
 from kvtransfer.framing import frame as framed
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 Role = Literal["prefill", "decode"]
 FailureKind = Literal["invalid", "engine", "unavailable", "deadline", "draining"]
@@ -179,7 +179,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
 class KvEvents(msgspec.Struct, frozen=True, tag="kv_events"):
     """Changes of the blocks on the worker's device, or in its node's store as far as the worker knows their keys (the
-    `host` tier: the workers of a node know it together), by router key.
+    `host` tier: the workers of a node know it together), by router key: little-endian unsigned 64-bit.
 
     Each tier begins with a `snapshot`, which replaces all that was known of it before and may go on in frames without;
     another may come at any time. A key is in one list at most. `sequence` counts the frames of a connection, of both
@@ -189,8 +189,8 @@ class KvEvents(msgspec.Struct, frozen=True, tag="kv_events"):
     sequence: int
     tier: KvTier
     snapshot: bool
-    stored: list[int]
-    removed: list[int]
+    stored: bytes
+    removed: bytes
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from cluster.dataplane.frames import KV_TIERS, KvEvents, KvTier
+from cluster.dataplane.wire_keys import pack_keys
 from kvtransfer.net_changes import MAX_TAKEN_KEYS, MAX_WAITING_KEYS, NetChanges
 
 KvSnapshot = Callable[[KvTier], Collection[int]]
@@ -50,5 +51,5 @@ class KvFeed:
                 self._turn.remove(tier)
                 self._turn.append(tier)
                 sequence, self._sequence = self._sequence, self._sequence + 1
-                return KvEvents(sequence, tier, change.snapshot, change.appeared, change.gone)
+                return KvEvents(sequence, tier, change.snapshot, pack_keys(change.appeared), pack_keys(change.gone))
         return None

@@ -18,7 +18,7 @@ class KvListener(Protocol):
         ...
 
     def kv_events(self, replica_id: str, events: KvEvents) -> None:
-        """In order within a connection; a snapshot begins each tier."""
+        """In order within a connection; a snapshot begins each tier. Raises `ProtocolViolation` to end it."""
         ...
 
     def kv_lost(self, replica_id: str) -> None:

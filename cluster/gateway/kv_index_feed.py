@@ -8,6 +8,7 @@ any more is dropped.
 from collections.abc import Callable
 
 from cluster.dataplane.frames import KvEvents, WorkerInfo
+from cluster.dataplane.wire_keys import unpack_keys
 from routing.index import KvIndex, Tier
 
 TIERS = {tier.value: tier for tier in Tier}
@@ -25,12 +26,12 @@ class KvIndexFeed:
         self._index.place(replica_id, info.node_id)
 
     def kv_events(self, replica_id: str, events: KvEvents) -> None:
-        """See the seam."""
-        tier = TIERS[events.tier]
+        """See the seam. Raises `ProtocolViolation` for what is not whole keys."""
+        tier, stored = TIERS[events.tier], unpack_keys(events.stored)
         if events.snapshot:
-            self._index.snapshot(replica_id, tier, events.stored)
+            self._index.snapshot(replica_id, tier, stored)
         else:
-            self._index.apply(replica_id, tier, events.stored, events.removed)
+            self._index.apply(replica_id, tier, stored, unpack_keys(events.removed))
 
     def kv_lost(self, replica_id: str) -> None:
         """See the seam."""

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from cluster.dataplane.frames import KvEvents, encode, from_worker
+from cluster.dataplane.wire_keys import pack_keys, unpack_keys
 from routing.block_keys import PromptKeys, extend, root
 from routing.fleet import Fleet, Replica, ReplicaLoad, Role
 from routing.index import Tier
@@ -49,9 +50,9 @@ class Ours:
         self.workers = workers
         self.stored = workload.sequences(workers, blocks)
         self.keys = [extend(root(None, None), s.blocks.tokens, workload.BLOCK_TOKENS) for s in self.stored]
-        self.frames = [encode(KvEvents(1, "device", False, keys, []))[LENGTH_PREFIX:] for keys in self.keys]
+        self.frames = [encode(KvEvents(1, "device", False, pack_keys(keys), b""))[LENGTH_PREFIX:] for keys in self.keys]
         self.removals = [
-            encode(KvEvents(1, "device", False, [], keys[workload.PREFIX_BLOCKS :]))[LENGTH_PREFIX:]
+            encode(KvEvents(1, "device", False, b"", pack_keys(keys[workload.PREFIX_BLOCKS :])))[LENGTH_PREFIX:]
             for keys in self.keys
         ]
         self.index = BlockIndex(budget_bytes=2**30)
@@ -78,7 +79,8 @@ class Ours:
         events = [from_worker.decode(frame) for frame in frames]
         applying = Clock.started()
         for event, stored in zip(events, self.stored[first:], strict=False):
-            self.index.apply(str(stored.worker), Tier.DEVICE, event.stored, event.removed)
+            came, went = unpack_keys(event.stored), unpack_keys(event.removed)
+            self.index.apply(str(stored.worker), Tier.DEVICE, came, went)
         count = len(frames) * blocks
         return {**applying.per(count), **{f"wire_{clock}": us for clock, us in whole.per(count).items()}}
 

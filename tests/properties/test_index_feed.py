@@ -11,8 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cluster.dataplane.frames import KV_TIERS, KvTier
+from cluster.dataplane.frames import KV_TIERS, KvTier, encode, from_worker
 from cluster.dataplane.kv_feed import KvFeed
+from cluster.gateway.kv_index_feed import KvIndexFeed
+from kvtransfer.framing import LENGTH_BYTES
 from routing.block_keys import extend, root
 from routing.index import Tier
 from routing.index_blocks import BlockIndex
@@ -79,11 +81,9 @@ class FeedMachine(RuleBasedStateMachine):
         events = worker.feed.take() if worker.feed is not None else None
         if events is None:
             return False
+        KvIndexFeed(self.index).kv_events(name, from_worker.decode(encode(events)[LENGTH_BYTES:]))
         if events.snapshot:
-            self.index.snapshot(name, Tier(events.tier), events.stored)
             worker.told.add(events.tier)
-        else:
-            self.index.apply(name, Tier(events.tier), events.stored, events.removed)
         return True
 
     @rule()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from cluster.dataplane.frames import KV_TIERS, KvEvents, KvTier
 from cluster.dataplane.kv_feed import KvFeed
 from cluster.dataplane.kv_inbox import KvInbox
+from cluster.dataplane.wire_keys import KEY_BYTES, pack_keys, unpack_keys
 from cluster.errors import ProtocolViolation
 from tests.unit.dataplane.peers import worker_info
 
@@ -26,9 +27,10 @@ class Known:
 
     def kv_events(self, replica_id: str, events: KvEvents) -> None:
         known = set() if events.snapshot else self.keys[events.tier]
-        assert not known & set(events.stored)
-        assert known >= set(events.removed)
-        self.keys[events.tier] = (known | set(events.stored)) - set(events.removed)
+        stored, removed = set(unpack_keys(events.stored)), set(unpack_keys(events.removed))
+        assert not known & stored
+        assert known >= removed
+        self.keys[events.tier] = (known | stored) - removed
 
     def kv_lost(self, replica_id: str) -> None:
         self.log.append("lost")
@@ -54,7 +56,7 @@ def test_what_was_sent_is_what_the_tiers_hold_and_what_waits_is_bounded(
             feed.change(tier, stored, removed)
             assert sum(map(len, feed._tiers.values())) <= 2 * (bound + 10)
         elif (events := feed.take()) is not None:
-            assert len(events.stored) + len(events.removed) <= most
+            assert len(events.stored) + len(events.removed) <= KEY_BYTES * most
             inbox.received(events)
     assert (known.keys, feed.waiting) == (held, False)
 
@@ -62,7 +64,7 @@ def test_what_was_sent_is_what_the_tiers_hold_and_what_waits_is_bounded(
 def test_the_tiers_take_turns() -> None:
     feed = KvFeed(lambda tier: range(4), max_frame_keys=2)
     frames = [feed.take() for _ in range(5)]
-    assert [f and (f.sequence, f.tier, f.snapshot, f.stored) for f in frames] == [
+    assert [f and (f.sequence, f.tier, f.snapshot, unpack_keys(f.stored).tolist()) for f in frames] == [
         (0, "device", True, [0, 1]),
         (1, "host", True, [0, 1]),
         (2, "device", False, [2, 3]),
@@ -71,15 +73,18 @@ def test_the_tiers_take_turns() -> None:
     ]
 
 
-DEVICE = [KvEvents(0, "device", True, [1], []), KvEvents(1, "device", False, [2], [1])]
+DEVICE = [
+    KvEvents(0, "device", True, pack_keys([1]), b""),
+    KvEvents(1, "device", False, pack_keys([2]), pack_keys([1])),
+]
 
 
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
-        ([*DEVICE, KvEvents(3, "device", False, [], [])], "number 3 came instead of 2"),
-        ([*DEVICE, KvEvents(1, "device", False, [], [])], "number 1 came instead of 2"),
-        ([*DEVICE, KvEvents(2, "host", False, [], [])], "host tier began without a snapshot"),
+        ([*DEVICE, KvEvents(3, "device", False, b"", b"")], "number 3 came instead of 2"),
+        ([*DEVICE, KvEvents(1, "device", False, b"", b"")], "number 1 came instead of 2"),
+        ([*DEVICE, KvEvents(2, "host", False, b"", b"")], "host tier began without a snapshot"),
     ],
 )
 def test_a_gap_ends_the_connection_and_the_next_begins_anew(frames: list[KvEvents], reason: str) -> None:
@@ -95,7 +100,7 @@ def test_a_gap_ends_the_connection_and_the_next_begins_anew(frames: list[KvEvent
     inbox.closed()
     inbox.entered(worker_info())
     with pytest.raises(ProtocolViolation, match="began without"):
-        inbox.received(KvEvents(0, "device", False, [1], []))
+        inbox.received(KvEvents(0, "device", False, pack_keys([1]), b""))
     assert known.log == ["placed", "lost", "placed"]
 
 

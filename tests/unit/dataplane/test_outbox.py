@@ -14,6 +14,7 @@ from cluster.dataplane.frames import (
 )
 from cluster.dataplane.kv_feed import KvFeed
 from cluster.dataplane.outbox import Outbox
+from cluster.dataplane.wire_keys import pack_keys
 from tests.unit.dataplane.peers import IDLE
 
 
@@ -68,12 +69,12 @@ def test_kv_events_leave_frame_by_frame_and_each_tier_begins_with_a_snapshot() -
     feed = KvFeed(held.__getitem__)
     outbox = Outbox(1000)
     outbox.follow(feed)
-    assert sent(outbox) == [KvEvents(0, "device", True, [1, 2], [])]
+    assert sent(outbox) == [KvEvents(0, "device", True, pack_keys([1, 2]), b"")]
     assert outbox.has_more
-    assert sent(outbox) == [KvEvents(1, "host", True, [9], [])]
+    assert sent(outbox) == [KvEvents(1, "host", True, pack_keys([9]), b"")]
     assert not outbox.has_more
     feed.change("device", [3], [])
     feed.change("device", [4], [1])
-    assert sent(outbox) == [KvEvents(2, "device", False, [3, 4], [1])]
+    assert sent(outbox) == [KvEvents(2, "device", False, pack_keys([3, 4]), pack_keys([1]))]
     feed.change("device", [5], [2])
-    assert sent(outbox) == [KvEvents(3, "device", False, [5], [2])]
+    assert sent(outbox) == [KvEvents(3, "device", False, pack_keys([5]), pack_keys([2]))]

@@ -6,6 +6,7 @@ import pytest
 
 from cluster.dataplane.frames import Delta, KvEvents, WorkerInfo
 from cluster.dataplane.pool import WorkerPool
+from cluster.dataplane.wire_keys import pack_keys
 from cluster.engines.engine import BlocksChanged
 from cluster.errors import EngineFailed, NoReplicaReady, ReplicaLost
 from cluster.workers.load import STORE_GAUGES
@@ -124,15 +125,18 @@ async def test_gateways_hear_of_the_blocks_of_the_device_and_of_the_store() -> N
     keys = extend(root(None, None), [1, 2, 3, 4], 4)
     async with running_worker(kv=listener) as running:
         await until(lambda: len(listener.events) == 2)
-        assert listener.events == [KvEvents(0, "device", True, [], []), KvEvents(1, "host", True, [], [])]
+        assert listener.events == [KvEvents(0, "device", True, b"", b""), KvEvents(1, "host", True, b"", b"")]
         running.store.changes.put_nowait(Watched(0, False, [b"h"], [None], []))
         running.engine.changes.put_nowait([BlocksChanged("stored", [b"h"], None, [1, 2, 3, 4])])
         await until(lambda: len(listener.events) == 4)
-        assert listener.events[2:] == [KvEvents(2, "device", False, keys, []), KvEvents(3, "host", False, keys, [])]
+        assert listener.events[2:] == [
+            KvEvents(2, "device", False, pack_keys(keys), b""),
+            KvEvents(3, "host", False, pack_keys(keys), b""),
+        ]
         await until(lambda: running.store.labels == {b"h": keys[0]})
         running.store.lose()
         await until(lambda: len(listener.events) == 5)
-        assert listener.events[4] == KvEvents(4, "host", False, [], keys)
+        assert listener.events[4] == KvEvents(4, "host", False, b"", pack_keys(keys))
         await running.worker.close()
         await until(lambda: listener.log == ["placed w1 on node", "lost w1"])
     assert listener.log == ["placed w1 on node", "lost w1", "dropped w1"]
