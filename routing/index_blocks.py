@@ -56,7 +56,7 @@ class BlockIndex:
             self._places.remove(replica.bit(tier), went)
         if came:
             self._refused += self._places.add(replica.bit(tier), came, self._places_limit_bytes())
-        if came and went:
+        if came and went:  # what came may have gone again
             self._places.remove(replica.bit(tier), went)
 
     def degrade(self, replica_id: str) -> None:

@@ -19,7 +19,7 @@ _FEWEST: Final = 64
 
 
 def warm_up() -> None:
-    """Compile the loops, so that no request waits for it: some seconds once on a machine, then 0.3 s a process."""
+    """Compile the loops, so that no request waits for it: some seconds once on a machine, then 0.4 s a process."""
     places, keys = Places(), pack([0])
     places.add(1, keys, 2**20)
     places.runs(keys)

@@ -21,7 +21,8 @@ PROMPTS = st.one_of(
 )
 SLICES = st.tuples(PROMPTS, st.integers(0, 60), st.integers(0, 60)).map(lambda cut: cut[0][cut[1] :][: cut[2]])
 SINGLES = st.lists(st.sampled_from(LONG), max_size=2)
-KEYS = st.one_of(PROMPTS, SLICES, SINGLES)
+ANY = st.lists(st.sampled_from([0, 1, 2, 2**63, 2**64 - 1]), max_size=5)  # keys are any 64 bits
+KEYS = st.one_of(PROMPTS, SLICES, SINGLES, ANY)
 
 replicas = st.sampled_from(REPLICAS)
 tiers = st.sampled_from(list(Tier))
@@ -86,7 +87,7 @@ class IndexMachine(RuleBasedStateMachine):
     def wait(self) -> None:
         self.now += 1
 
-    @rule(keys=PROMPTS)
+    @rule(keys=st.one_of(PROMPTS, ANY))
     def ask(self, keys: list[int]) -> None:
         assert self.index.longest_prefix(keys, self.now) == self.model.longest_prefix(keys, self.now)
 
