@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.filterwarni
 KINDS = [pytest.param("vllm", marks=[pytest.mark.engine, pytest.mark.timeout(300)]), pytest.param("simulated")]
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="module", params=KINDS)
 def engine_kind(request: pytest.FixtureRequest) -> EngineKind:
     module = importlib.import_module(f"tests.contracts.engine_{request.param}")
     kind: EngineKind = module.KIND
     return kind
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def pair(engine_kind: EngineKind) -> AsyncIterator[EnginePair]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

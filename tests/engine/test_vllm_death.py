@@ -7,17 +7,20 @@ from cluster.engines.engine import EngineRequest
 from cluster.engines.vllm_engine import VllmEngine
 from cluster.errors import EngineFailed
 from tests.contracts.engine_pair import sampling
-from tests.contracts.engine_vllm import tiny_settings
 from tests.engine.asking import new_prompt
 
-pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.timeout(300),
+]
 
 
-async def test_a_dead_engine_core_fails_streams_and_health() -> None:
-    before = set(psutil.Process().children(recursive=True))
-    engine = await VllmEngine.create(tiny_settings("no-such-store", b"", 1))
-    children = set(psutil.Process().children(recursive=True)) - before
-    ours = [child for child in children if child.name().startswith("VLLM::")]
+async def test_a_dead_engine_core_fails_streams_and_health(engine: VllmEngine) -> None:
+    """The last test that uses the shared engine ends it."""
+    ours = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("VLLM::")]
+    assert len(ours) == 2
     core = next(child for child in ours if "EngineCore" in child.name())
     deltas = engine.generate(EngineRequest("cut", new_prompt(40), sampling(max_tokens=1500)))
     await anext(deltas)
