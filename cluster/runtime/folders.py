@@ -1,7 +1,7 @@
 """The files of a run: Ray's and HAProxy's, in one private folder `/tmp/baton-<uid>/<pid>-<ticks>` (in hexadecimal).
 
-Short, because Unix socket paths end at 107 bytes: Ray adds up to 64 to it, HAProxy 68. `/tmp` can be written by
-everyone, so the outer folder is used only when it is ours alone.
+`BATON_RUNS` names another outer folder. Short, because Unix socket paths end at 107 bytes: Ray adds up to 64 to it,
+HAProxy 68. `/tmp` can be written by everyone, so the outer folder is used only when it is ours alone.
 """
 
 import os
@@ -9,7 +9,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from cluster.runtime.mark import RunMark
+from cluster.runtime.mark import FOLDER_VARIABLE, RunMark
 
 
 class UnsafeFolder(Exception):
@@ -18,7 +18,7 @@ class UnsafeFolder(Exception):
 
 def runs_folder() -> Path:
     """Where all runs of this user are. Made when missing; raises `UnsafeFolder`."""
-    folder = Path(f"/tmp/baton-{os.getuid()}")
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or f"/tmp/baton-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:

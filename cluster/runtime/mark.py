@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "BATON_RUN"
+FOLDER_VARIABLE = "BATON_RUNS"
+"""Names another folder for runs than the usual one: runs of different folders do not know each other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Finds and ends the processes of a run, by their mark and nothing else.
+"""Finds and ends the processes of a run, by their mark and nothing else. Runs of another folder are never found.
 
 A process is signalled through a pidfd that was opened before its identity was read, so the signal cannot reach a later
 process with the same number. The caller and its ancestors are never among those found.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.runtime.mark import VARIABLE, RunMark, parse, start_ticks
+from cluster.runtime.mark import FOLDER_VARIABLE, VARIABLE, RunMark, parse, start_ticks
 
 GRACE_S = 2.0
 KILL_S = 5.0
@@ -46,12 +46,13 @@ def _inspect(pid: int) -> MarkedProcess | None:
     try:
         if os.stat(f"/proc/{pid}").st_uid != os.getuid():
             return None
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        text = Path(f"/proc/{pid}/environ").read_text(errors="replace")
     except OSError:
         return None
-    prefix = f"{VARIABLE}=".encode()
-    value = next((one[len(prefix) :] for one in variables if one.startswith(prefix)), b"")
-    mark, started = parse(value.decode(errors="replace")), start_ticks(pid)
+    variables = dict(one.partition("=")[::2] for one in text.split("\0"))
+    if variables.get(FOLDER_VARIABLE) != os.environ.get(FOLDER_VARIABLE):
+        return None
+    mark, started = parse(variables.get(VARIABLE, "")), start_ticks(pid)
     return MarkedProcess(pid, started, mark) if mark and started is not None else None
 
 

@@ -17,9 +17,15 @@ from cluster.runtime.folders import run_folder
 from cluster.runtime.mark import RunMark, parse, start_ticks
 from cluster.runtime.processes import marked_processes
 from cluster.runtime.reaper import Reaper
-from cluster.runtime.reclaim import clear_run, reclaim
+from cluster.runtime.reclaim import Reclaimed, clear_run, reclaim
 
 ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def _runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `baton serve` that starts meanwhile must not clear what a test is about to, nor a test what others left."""
+    monkeypatch.setenv(marks.FOLDER_VARIABLE, str(tmp_path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,15 @@ def test_a_live_run_is_not_touched() -> None:
         assert not set(tree.pids) & set(reclaimed.pids)
         assert (tree.alive(), run_folder(tree.mark).exists()) == (list(tree.pids), True)
         assert tree.shared_memory.exists()
+
+
+def test_a_dead_run_of_another_folder_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("alone") as tree:
+        tree.kill_driver()
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv(marks.FOLDER_VARIABLE, str(tmp_path / "other"))
+            assert reclaim() == Reclaimed((), ())
+        assert (tree.alive(), run_folder(tree.mark).exists()) == (list(tree.pids), True)
 
 
 def test_a_process_without_a_mark_is_not_touched() -> None:
