@@ -200,10 +200,10 @@ class StoreBooks:
         """Whether somebody is writing the block."""
         return self._slots.is_being_written(key)
 
-    def count_pulled(self) -> None:
-        """A block came over the network."""
-        self.counters.pulled_blocks += 1
-        self.counters.pulled_bytes += self._slot_bytes
+    def count_pulled(self, blocks: int) -> None:
+        """Blocks came over the network."""
+        self.counters.pulled_blocks += blocks
+        self.counters.pulled_bytes += blocks * self._slot_bytes
 
     # Names
 

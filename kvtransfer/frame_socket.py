@@ -1,23 +1,21 @@
-"""Frames and raw payloads on one non-blocking TCP socket, without copies between the socket and the arena.
+"""Frames on one non-blocking TCP socket, for control connections and greetings; blocks travel on `kvtransfer.lanes`.
 
 A frame that has begun to go out is finished even when its sender is cancelled, since half a frame would spoil the
-connection for everybody on it. A peer that moves no byte for `stall_s` in the middle of something is given up.
+connection for everybody on it. A peer that takes no byte for `stall_s` is given up, and so is one that sends none.
 """
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Sequence
 
 from kvtransfer.errors import FrameTruncated
-from kvtransfer.framing import LENGTH_BYTES, body_length, frame
+from kvtransfer.framing import FrameBuffer, frame
 
-READ_AHEAD_BYTES = 1024
-"""Enough for a frame before a payload; what it reads of the payload itself is copied once more."""
+READ_BYTES = 64 * 1024
 
 
 def prepare(sock: socket.socket, buffer_bytes: int, stall_s: float) -> socket.socket:
-    """Non-blocking, no Nagle, buffers that stay in the L2 cache, and an end to silent peers."""
+    """Non-blocking, no Nagle, buffers that stay in the L2 cache, and an end to hosts that are gone."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
@@ -33,78 +31,59 @@ class FrameSocket:
     """One reader and any number of senders."""
 
     def __init__(self, sock: socket.socket, max_frame_bytes: int, stall_s: float) -> None:
-        self.max_frame_bytes = max_frame_bytes
         self._sock = sock
         self._stall_s = stall_s
         self._loop = asyncio.get_running_loop()
         self._sending = asyncio.Lock()
-        self._read_ahead = memoryview(bytearray(READ_AHEAD_BYTES))
-        self._ahead = self._read_ahead[:0]
+        self._buffer = FrameBuffer(max_frame_bytes)
+
+    def allow(self, max_frame_bytes: int) -> None:
+        """From now on frames of so many bytes are taken."""
+        self._buffer.max_frame_bytes = max_frame_bytes
 
     async def receive(self) -> bytes | None:
-        """The next frame's body; None at the end of the stream. Raises `FramingError` and `OSError`."""
-        if not self._ahead and not await self._look_ahead():
-            return None
-        prefix = bytearray(LENGTH_BYTES)
-        await self.receive_into(memoryview(prefix))
-        body = bytearray(body_length(prefix, self.max_frame_bytes))
-        await self.receive_into(memoryview(body))
-        return bytes(body)
-
-    async def receive_into(self, view: memoryview) -> None:
-        """Fill `view` with the next bytes. Raises `FrameTruncated`, `TimeoutError` and `OSError`."""
-        while view:
-            if self._ahead:
-                ready = min(len(view), len(self._ahead))
-                view[:ready] = self._ahead[:ready]
-                self._ahead, view = self._ahead[ready:], view[ready:]
-                continue
+        """The next frame's body; None at the end of the stream. Raises `FramingError`, `TimeoutError` and `OSError`."""
+        while (body := self._buffer.next_frame()) is None:
             async with asyncio.timeout(self._stall_s):
-                if len(view) < READ_AHEAD_BYTES:
-                    count = await self._look_ahead()
-                else:
-                    count = await self._loop.sock_recv_into(self._sock, view)
-                    view = view[count:]
-            if not count:
+                data = await self._loop.sock_recv(self._sock, READ_BYTES)
+            if not data and self._buffer.is_inside_frame:
                 raise FrameTruncated
+            if not data:
+                return None
+            self._buffer.feed(data)
+        return body
 
-    async def drain(self, length: int) -> None:
-        """Read and drop the next bytes."""
-        scratch = memoryview(bytearray(min(length, 64 * 1024)))
-        while length:
-            part = scratch[: min(length, len(scratch))]
-            await self.receive_into(part)
-            length -= len(part)
-
-    async def send(self, body: bytes, payload: memoryview | None = None) -> None:
-        """Send a frame and the payload that belongs to it. `payload` must not change before this returns."""
-        buffers = [memoryview(frame(body))] + ([payload] if payload else [])
+    async def send(self, body: bytes) -> None:
+        """Send a frame. Raises `OSError` when the connection is broken."""
         async with self._sending:
-            await self._send_all(buffers)
+            await self._send_all(memoryview(frame(body)))
 
     def shut(self) -> None:
         """Break the connection: the reader comes to the end of the stream, senders fail."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
+    def detach(self) -> socket.socket:
+        """The socket itself, blocking from now on. Only when nobody reads or sends here any more."""
+        self._forget()
+        self._sock.setblocking(True)
+        return self._sock
+
     def close(self) -> None:
         """Give the socket back. Only when nobody reads or sends any more."""
         if self._sock.fileno() >= 0:
-            self._loop.remove_writer(self._sock.fileno())
-            self._loop.remove_reader(self._sock.fileno())
+            self._forget()
             self._sock.close()
 
-    async def _look_ahead(self) -> int:
-        """Read what is there, up to a little; how much it was."""
-        count = await self._loop.sock_recv_into(self._sock, self._read_ahead)
-        self._ahead = self._read_ahead[:count]
-        return count
+    def _forget(self) -> None:
+        self._loop.remove_writer(self._sock.fileno())
+        self._loop.remove_reader(self._sock.fileno())
 
-    async def _send_all(self, buffers: Sequence[memoryview]) -> None:
+    async def _send_all(self, rest: memoryview) -> None:
         cancelled: asyncio.CancelledError | None = None
-        while buffers:
+        while rest:
             try:
-                buffers = _rest(buffers, self._sock.sendmsg(buffers))
+                rest = rest[self._sock.send(rest) :]
             except BlockingIOError:
                 try:
                     await self._until_writable()
@@ -130,12 +109,3 @@ class FrameSocket:
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _rest(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
-    rest = []
-    for buffer in buffers:
-        if sent < len(buffer):
-            rest.append(buffer[sent:])
-        sent = max(0, sent - len(buffer))
-    return rest

@@ -4,8 +4,7 @@ It keeps every rule of the seam, deadlines and failures included; only the bytes
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import cast
 
 from kvtransfer.errors import NeverAnnounced, RequestRefused
@@ -100,14 +99,24 @@ class _Copy:
             return self.result(HandoffState.LATE, "not announced in time")
         except (NeverAnnounced, RequestRefused) as error:
             return self.result(HandoffState.FAILED, str(error))
-        wanted = list(self._sink.missing(keys))
+        try:
+            wanted = list(self._sink.missing(keys))
+            return self._verdict(wanted, await self._copy_all(handoff_id, wanted))
+        finally:
+            self._source.leave(handoff_id)
+
+    async def _copy_all(self, handoff_id: str, wanted: Sequence[BlockKey]) -> int:
+        """How many of the wanted blocks came."""
         seen = 0
-        blocks = cast(AsyncGenerator[CommittedBlock, None], self._source.committed(handoff_id, wanted))
-        async with aclosing(blocks):
-            async for block in blocks:
-                seen += 1
-                self._take(block)
-        return self._verdict(wanted, seen)
+        while seen < len(wanted):
+            blocks = await self._source.committed(handoff_id, wanted[seen : seen + 1])
+            if not blocks:
+                break
+            self._take(blocks[0])
+            self._source.count_pushed(1)
+            self._source.release(blocks)
+            seen += 1
+        return seen
 
     def result(self, state: HandoffState, reason: str = "") -> PullResult:
         return PullResult(state, self._blocks, self._bytes, reason)
@@ -120,13 +129,13 @@ class _Copy:
         return self.result(HandoffState.READY)
 
     def _take(self, block: CommittedBlock) -> None:
-        slot = self._sink.reserve(block.key)
+        slot = self._sink.reserve([block.key])[0]
         if slot is None:
             return
         if len(slot) != len(block.payload):
-            self._sink.abandon(block.key)
+            self._sink.abandon([block.key])
             return
         slot[:] = block.payload
-        self._sink.commit(block.key, block.checksum)
+        self._sink.commit([block.key], [block.checksum])
         self._blocks += 1
         self._bytes += len(block.payload)

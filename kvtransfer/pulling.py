@@ -25,22 +25,21 @@ class PullSink:
         self._pin(keys)
         return [key for key in keys if key not in self._pinned and not self._store.is_being_written(key)]
 
-    def reserve(self, key: BlockKey) -> memoryview | None:
+    def reserve(self, keys: Sequence[BlockKey]) -> Sequence[memoryview | None]:
         """See `BlockSink`."""
-        slot = self._store.reserve(self._owner, [key]).slots[0]
-        if slot is None or self._store.arena is None:
-            return None
-        return self._store.arena.slot(slot)
+        slots = self._store.reserve(self._owner, keys).slots
+        arena = self._store.arena
+        return [None if slot is None or arena is None else arena.slot(slot) for slot in slots]
 
-    def commit(self, key: BlockKey, checksum: int) -> None:
+    def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int]) -> None:
         """See `BlockSink`."""
-        if self._store.commit(self._owner, [key], [checksum]):
-            self._pin([key])
-            self._store.count_pulled()
+        committed = self._store.commit(self._owner, keys, checksums)
+        self._pin(keys)
+        self._store.count_pulled(committed)
 
-    def abandon(self, key: BlockKey) -> None:
+    def abandon(self, keys: Sequence[BlockKey]) -> None:
         """See `BlockSink`."""
-        self._store.abandon(self._owner, [key])
+        self._store.abandon(self._owner, keys)
 
     async def settle(self) -> None:
         """Return when no announced block is being written by anybody. The caller brings the deadline."""

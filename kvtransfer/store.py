@@ -6,7 +6,7 @@ Nothing here waits except for blocks, and every such wait has a deadline. It kno
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from kvtransfer.arena import Arena
 from kvtransfer.books import StoreBooks
@@ -54,8 +54,8 @@ class Store(StoreBooks):
         except BaseException:
             self.leave(handoff_id)
             raise
-        self._handoffs.leave(handoff_id)
         if view.state is HandoffState.FAILED and not view.keys:
+            self.leave(handoff_id)
             raise NeverAnnounced(view.reason)
         return view.keys
 
@@ -66,32 +66,31 @@ class Store(StoreBooks):
         self.announce(self._offerer, handoff_id, self.labelled(labels))
         return handoff_id
 
-    async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> AsyncIterator[CommittedBlock]:
-        """See `BlockSource`. However the iteration ends, the hand-off is collected by then."""
-        self._handoffs.join(handoff_id)
-        try:
-            for key in wanted:
-                slot = await self._pin_when_committed(handoff_id, key)
-                if slot is None:
-                    return
-                self._pushing += 1
-                try:
-                    yield self._block(key, slot)
-                    self.counters.pushed_blocks += 1
-                    self.counters.pushed_bytes += self._slot_bytes
-                finally:
-                    self._pushing -= 1
-                    self._slots.unpin([slot])
-        finally:
-            self.leave(handoff_id)
-
-    async def _pin_when_committed(self, handoff_id: str, key: BlockKey) -> int | None:
-        while (slot := self._slots.pin(key)) is None:
-            if not self._handoffs.will_come(handoff_id, key):
-                return None
+    async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> Sequence[CommittedBlock]:
+        """See `BlockSource`."""
+        while not (blocks := self._pin_committed(wanted)):
+            if not wanted or not self._handoffs.will_come(handoff_id, wanted[0]):
+                break
             await self._signals.changed(handoff_id)
-        return slot
+        self._pushing += len(blocks)
+        return blocks
 
-    def _block(self, key: BlockKey, slot: int) -> CommittedBlock:
-        assert self.arena is not None
-        return CommittedBlock(key, self._slots.checksum(slot), self.arena.slot(slot))
+    def release(self, blocks: Sequence[CommittedBlock]) -> None:
+        """See `BlockSource`."""
+        self._pushing -= len(blocks)
+        self._slots.unpin([block.slot for block in blocks])
+
+    def count_pushed(self, blocks: int) -> None:
+        """Blocks went over the network."""
+        self.counters.pushed_blocks += blocks
+        self.counters.pushed_bytes += blocks * self._slot_bytes
+
+    def _pin_committed(self, wanted: Sequence[BlockKey]) -> list[CommittedBlock]:
+        blocks: list[CommittedBlock] = []
+        for key in wanted:
+            slot = self._slots.pin(key)
+            if slot is None:
+                break
+            assert self.arena is not None
+            blocks.append(CommittedBlock(key, self._slots.checksum(slot), self.arena.slot(slot), slot))
+        return blocks

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -39,3 +39,18 @@ class TaskSet:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+async def outlast(future: asyncio.Future[Any], hurry: Callable[[], None]) -> None:
+    """Wait for what must end before its waiter may, such as a thread that writes into a slot. A cancellation asks it to
+    hurry and is raised afterwards; it has to end soon then.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            hurry()
+    if cancelled is not None:
+        raise cancelled

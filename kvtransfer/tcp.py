@@ -1,26 +1,21 @@
-"""Blocks over TCP: MessagePack control frames and raw payloads, straight from and into the arenas.
+"""Blocks over TCP: MessagePack control frames, and raw payloads straight from and into the arenas.
 
-Listens on a port the kernel chooses. Peers prove the cluster secret and the KV fingerprint. At most `streams`
-connections are opened to a peer; each pull goes to the least loaded one.
+Listens on a port the kernel chooses. Peers prove the cluster secret and the KV fingerprint. To each peer there is one
+session: a control connection and `streams` lanes, over which every pull spreads.
 """
 
-import asyncio
-import logging
 import socket
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from kvtransfer.frame_socket import FrameSocket, prepare
+from kvtransfer.frame_socket import prepare
+from kvtransfer.greeting import Gatekeeper
 from kvtransfer.tasks import TaskSet
-from kvtransfer.tcp_pull import PullConnection
-from kvtransfer.tcp_push import PushConnection
+from kvtransfer.tcp_dial import Dial, resolve
+from kvtransfer.tcp_listener import Listener
+from kvtransfer.tcp_pull import PullSession
 from kvtransfer.tcp_settings import TcpSettings
 from kvtransfer.transport import Asked, BlockSink, BlockSource, HandoffState, PullResult
-
-logger = logging.getLogger(__name__)
-
-ACCEPT_RETRY_S = 0.1
-"""When no file descriptor is left, accepting is tried again after this."""
 
 
 class TcpTransport:
@@ -42,102 +37,65 @@ class TcpTransport:
         self._streams = streams
         self._settings = replace(settings or TcpSettings(), connect_s=connect_s)
         self._address = ""
-        self._listener: socket.socket | None = None
-        self._peers: dict[str, list[PullConnection]] = {}
+        self._listener: Listener | None = None
+        self._peers: dict[str, PullSession] = {}
         self._tasks = TaskSet()
-        self._accepted = 0
 
     @property
     def address(self) -> str:
         return self._address
 
+    @property
+    def accepted(self) -> int:
+        """How many connections of other stores are open, lanes included."""
+        return 0 if self._listener is None else self._listener.connections
+
+    def session(self, address: str) -> PullSession | None:
+        """The session with a peer that blocks are pulled from, while there is one."""
+        return self._peers.get(address)
+
     async def serve(self, source: BlockSource) -> None:
-        family, _, _, _, where = (await self._resolve(self._host, 0))[0]
-        self._listener = socket.socket(family, socket.SOCK_STREAM)
-        prepare(self._listener, self._settings.socket_buffer_bytes, self._settings.stall_s)
-        self._listener.bind(where)
-        self._listener.listen(256)
+        family, where = await resolve(self._host, 0)
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        prepare(sock, self._settings.socket_buffer_bytes, self._settings.stall_s)
+        sock.bind(where)
+        sock.listen(256)
         host = f"[{self._host}]" if ":" in self._host else self._host
-        self._address = f"tcp://{host}:{self._listener.getsockname()[1]}"
-        self._tasks.spawn(self._accept(self._listener, source))
+        self._address = f"tcp://{host}:{sock.getsockname()[1]}"
+        self._listener = Listener(
+            sock, self._address, lambda: Gatekeeper(self._secret, self._fingerprint), source, self._settings
+        )
+        self._listener.start()
 
     async def pull(self, address: str, asked: Asked, sink: BlockSink, deadline_s: float) -> PullResult:
         try:
             target = urlsplit(address)
-            where = (target.hostname or "", target.port or 0)
+            host, port = target.hostname or "", target.port or 0
         except ValueError:
-            where = ("", 0)
-        if not address.startswith("tcp://") or not all(where):
+            host, port = "", 0
+        if not address.startswith("tcp://") or not host or not port:
             return PullResult(HandoffState.FAILED, 0, 0, f"{address!r} is no address like tcp://host:port")
-        return await self._connection(address, *where).pull(asked, sink, deadline_s)
+        return await self._session(address, host, port).pull(asked, sink, deadline_s)
 
     async def close(self) -> None:
         await self._tasks.close()
         if self._listener is not None:
-            self._listener.close()
+            await self._listener.close()
 
-    def _connection(self, address: str, host: str, port: int) -> PullConnection:
-        connections = self._peers.setdefault(address, [])
-        usable = [connection for connection in connections if not connection.is_over]
-        idlest = min(usable, key=lambda connection: connection.load, default=None)
-        if idlest is not None and (idlest.load == 0 or len(usable) >= self._streams):
-            return idlest
-        connection = PullConnection(address, self._settings)
-        connections.append(connection)
-        self._tasks.spawn(self._run(connection, address, host, port))
-        return connection
+    def _session(self, address: str, host: str, port: int) -> PullSession:
+        session = self._peers.get(address)
+        if session is None or session.is_over:
+            dial = Dial(host, port, self._secret, self._fingerprint, self._settings)
+            session = self._peers[address] = PullSession(address, dial, self._streams, self._settings)
+            self._tasks.spawn(self._run(address, session))
+        return session
 
-    async def _run(self, connection: PullConnection, address: str, host: str, port: int) -> None:
+    async def _run(self, address: str, session: PullSession) -> None:
         try:
-            await connection.run(lambda: self._connect(host, port), self._secret, self._fingerprint)
+            await session.run()
         finally:
-            connections = self._peers[address]
-            connections.remove(connection)
-            if not connections:
+            if self._peers.get(address) is session:
                 del self._peers[address]
 
-    async def _connect(self, host: str, port: int) -> FrameSocket:
-        family, _, _, _, where = (await self._resolve(host, port))[0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            prepare(sock, self._settings.socket_buffer_bytes, self._settings.stall_s)
-            await asyncio.get_running_loop().sock_connect(sock, where)
-        except BaseException:
-            sock.close()
-            raise
-        return self._wrap(sock)
-
-    async def _accept(self, listener: socket.socket, source: BlockSource) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock, _ = await loop.sock_accept(listener)
-            except OSError as error:
-                logger.warning("cannot accept a store: %s", error)
-                await asyncio.sleep(ACCEPT_RETRY_S)
-                continue
-            if self._accepted >= self._settings.max_connections:
-                logger.warning("a store is turned away: %d connections are open", self._accepted)
-                sock.close()
-            else:
-                self._accepted += 1
-                self._tasks.spawn(self._push(sock, source))
-
-    async def _push(self, sock: socket.socket, source: BlockSource) -> None:
-        try:
-            prepare(sock, self._settings.socket_buffer_bytes, self._settings.stall_s)
-            connection = PushConnection(self._wrap(sock), source, self._settings)
-            await connection.run(self._secret, self._fingerprint, self._address)
-        finally:
-            self._accepted -= 1
-            sock.close()
-
-    def _wrap(self, sock: socket.socket) -> FrameSocket:
-        return FrameSocket(sock, self._settings.max_frame_bytes, self._settings.stall_s)
-
-    async def _resolve(self, host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-        loop = asyncio.get_running_loop()
-        return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)  # type: ignore[return-value]
-
     def __repr__(self) -> str:
-        return f"<TcpTransport {self._address} peers={len(self._peers)} accepted={self._accepted}>"
+        return f"<TcpTransport {self._address} peers={len(self._peers)} accepted={self.accepted}>"

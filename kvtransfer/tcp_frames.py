@@ -1,20 +1,49 @@
 """The remote protocol: the messages between two stores, over TCP, after the same greeting as on a node.
 
-The destination connects. Frames are MessagePack with a length in front, as in `kvtransfer.protocol`; the payload of a
-`Block` follows its frame as raw bytes. One connection carries any number of pulls, numbered by the destination.
+The destination connects. Frames are MessagePack with a length in front, as in `kvtransfer.protocol`. A *control*
+connection carries any number of pulls, numbered by the destination; the bytes of blocks travel on *lanes*, further
+connections of the same pair, from the source to the destination only.
 
-Destination          Source
+Destination          Source, on a control connection
+`Open`           →   first
+                 ←   `Session`, which lets lanes join
 `Pull`           →
                  ←   `Announced`, as soon as the producer announces; at once for labels
 `Want`           →
-                 ←   `Block` and payload, for each wanted block as it is committed
-                 ←   `Ended`, always last; may come at any time
+                 ←   `Ready`, for wanted blocks as they are committed
+`Take`           →   exactly one for each `Ready`, in order: those for which there is room
+                 ←   `Ended`, always last, when everything taken is on its way; may come at any time
 `Cancel`         →   at any time; nothing has to follow
+`Alive`          ↔   by both, now and then: a side that hears nothing for `stall_s` gives the other up
+
+Destination          Source, on a lane
+`Join`           →   first
+                 ←   `Payload` and the bytes of its blocks, back to back
 """
 
 from typing import Literal
 
 import msgspec
+
+
+class Join(msgspec.Struct, frozen=True, tag="join"):
+    """This connection is a lane of a session."""
+
+    session: bytes
+
+
+class Open(msgspec.Struct, frozen=True, tag="open"):
+    """This connection is a control connection."""
+
+
+class Session(msgspec.Struct, frozen=True, tag="session"):
+    """`session` is secret between the two: who knows it may join lanes."""
+
+    session: bytes
+
+
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """Nothing else to say."""
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):
@@ -27,6 +56,13 @@ class Pull(msgspec.Struct, frozen=True, tag="pull"):
 
 class Want(msgspec.Struct, frozen=True, tag="want"):
     """Which of the announced blocks are missing here: ascending positions in `Announced.keys`."""
+
+    pull: int
+    positions: list[int]
+
+
+class Take(msgspec.Struct, frozen=True, tag="take"):
+    """Of the oldest `Ready` without an answer, send these; the source may let go of the others."""
 
     pull: int
     positions: list[int]
@@ -45,26 +81,37 @@ class Announced(msgspec.Struct, frozen=True, tag="announced"):
     keys: list[bytes]
 
 
-class Block(msgspec.Struct, frozen=True, tag="block"):
-    """The wanted block at `position` is the next `payload_bytes` bytes on the connection."""
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """These wanted blocks are committed and stay until they are answered. `slots`: where, in the source's arena."""
 
     pull: int
-    position: int
-    checksum: int
-    payload_bytes: int
+    positions: list[int]
+    checksums: list[int]
+    slots: list[int]
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """Nothing more comes for this pull."""
+    """Nothing more comes for this pull but what was taken."""
 
     pull: int
     outcome: Literal["complete", "failed", "late"]
     reason: str = ""
 
 
-FromDestination = Pull | Want | Cancel
-FromSource = Announced | Block | Ended
+class Payload(msgspec.Struct, frozen=True, tag="payload"):
+    """The next bytes on the lane are these blocks of a pull, each of `block_bytes` bytes."""
+
+    pull: int
+    positions: list[int]
+    block_bytes: int
+
+
+FirstFromDestination = Open | Join
+FromDestination = Pull | Want | Take | Cancel | Alive
+FromSource = Session | Announced | Ready | Ended | Alive
 
 encode = msgspec.msgpack.Encoder().encode
+first_from_destination: msgspec.msgpack.Decoder[FirstFromDestination] = msgspec.msgpack.Decoder(FirstFromDestination)
 from_destination: msgspec.msgpack.Decoder[FromDestination] = msgspec.msgpack.Decoder(FromDestination)
 from_source: msgspec.msgpack.Decoder[FromSource] = msgspec.msgpack.Decoder(FromSource)
+payload: msgspec.msgpack.Decoder[Payload] = msgspec.msgpack.Decoder(Payload)

@@ -1,82 +1,100 @@
-"""The destination's side of a connection between two stores: many pulls, one reader that fills arena slots.
+"""The destination's side of a pair of stores: many pulls, one control connection, and lanes that fill arena slots.
 
-A slot belongs to the reader while a block arrives in it. A pull that ends meanwhile waits for that block, or, when it
-does not come, breaks the connection: only then may the slot be used for something else.
+A slot belongs to a lane while a block arrives in it. A pull that ends meanwhile waits for that block, or, when it does
+not come, breaks the session: only then may the slot be used for something else.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from kvtransfer.errors import FramingError, KvTransferError, StoreLost, StoreRefused
 from kvtransfer.frame_socket import FrameSocket
-from kvtransfer.greeting import MAX_GREETING_BYTES, answer, verdict
+from kvtransfer.landing import LandingField
 from kvtransfer.pull_progress import PullProgress
-from kvtransfer.tasks import TaskSet
-from kvtransfer.tcp_frames import Announced, Block, Cancel, Pull, Want, encode, from_source
+from kvtransfer.tasks import TaskSet, outlast
+from kvtransfer.tcp_dial import Dial
+from kvtransfer.tcp_frames import (
+    Alive,
+    Announced,
+    Cancel,
+    Ended,
+    FromDestination,
+    Join,
+    Open,
+    Pull,
+    Ready,
+    Session,
+    Take,
+    Want,
+    encode,
+    from_source,
+)
+from kvtransfer.tcp_landing import LandingLane
 from kvtransfer.tcp_settings import TcpSettings
-from kvtransfer.transport import Asked, BlockKey, BlockSink, HandoffState, PullResult
+from kvtransfer.transport import Asked, BlockSink, HandoffState, PullResult
 
 logger = logging.getLogger(__name__)
 
 
 class _Pull:
-    """One pull on this connection. `quiet` is unset while a block arrives for it."""
+    """One pull of this session. `quiet` is set when it has ended and no lane writes for it."""
 
     def __init__(self, sink: BlockSink) -> None:
+        loop = asyncio.get_running_loop()
         self.progress = PullProgress(sink)
-        self.ended: asyncio.Future[PullResult] = asyncio.get_running_loop().create_future()
-        self.quiet = asyncio.Event()
-        self.quiet.set()
+        self.ended: asyncio.Future[PullResult] = loop.create_future()
+        self.quiet: asyncio.Future[None] = loop.create_future()
 
-    def finish(self, result: PullResult) -> PullResult:
-        """Set the result, unless there is one."""
-        if not self.ended.done():
+    def finish(self, result: PullResult | None) -> None:
+        """Set the result, if it is one and there is none yet."""
+        if result is not None and not self.ended.done():
             self.ended.set_result(result)
-        return self.ended.result()
 
 
-class PullConnection:
-    """One connection to a peer. `run` until it breaks; `pull` any number of times meanwhile."""
+class PullSession:
+    """One peer. `run` until the session breaks; `pull` any number of times meanwhile."""
 
-    def __init__(self, address: str, settings: TcpSettings) -> None:
+    def __init__(self, address: str, dial: Dial, streams: int, settings: TcpSettings) -> None:
         self._address = address
+        self._dial = dial
+        self._streams = streams
         self._settings = settings
         self._pulls: dict[int, _Pull] = {}
         self._numbers = 0
         self._begun = asyncio.Event()  # greeted, or over before that
-        self._is_greeted = False
         self._fault: Exception = StoreLost("the transport was closed")
-        self._socket: FrameSocket | None = None
-        self._runner: asyncio.Task[None] | None = None
-        self._cancels = TaskSet()
+        self._control: FrameSocket | None = None
+        self._field = LandingField()
+        self._lanes: list[LandingLane] = []
+        self._tasks = TaskSet()
         self.is_over = False
 
     @property
-    def load(self) -> int:
-        """How many pulls it carries."""
-        return len(self._pulls)
+    def landing(self) -> int:
+        """How many lanes write into slots right now."""
+        return self._field.landing
 
-    async def run(self, connect: Callable[[], Awaitable[FrameSocket]], secret: bytes, fingerprint: str) -> None:
+    async def run(self) -> None:
         """Connect, greet and read. Never raises for the peer's faults: its pulls end as FAILED."""
-        self._runner = asyncio.current_task()
         try:
             async with asyncio.timeout(self._settings.connect_s):
-                self._socket = await connect()
-                await self._greet(self._socket, secret, fingerprint)
-            self._is_greeted = True
+                control = await self._dial.connect()
+                self._control = control
+                await control.send(encode(Open()))
             self._begun.set()
-            await self._read(self._socket)
+            self._tasks.spawn(self._beat(control))
+            await self._read(control)
         except (OSError, KvTransferError, msgspec.MsgspecError) as error:
-            self._fault = error
+            self._blame(error)
         finally:
-            self._over()
-            await self._cancels.close()
-            if self._socket is not None:
-                self._socket.close()
+            self.abort()
+            self._begun.set()
+            await self._end()
 
     async def pull(self, asked: Asked, sink: BlockSink, deadline_s: float) -> PullResult:
         """See `Transport.pull`."""
@@ -88,120 +106,120 @@ class PullConnection:
             async with asyncio.timeout(deadline_s):
                 await self._begun.wait()
                 await self._send(Pull(number, asked, deadline_s))
-                return await asyncio.shield(pull.ended)
+                await asyncio.shield(pull.ended)
         except TimeoutError:
-            return pull.finish(pull.progress.result(HandoffState.LATE, f"not complete after {deadline_s} s"))
+            pull.finish(pull.progress.result(HandoffState.LATE, f"not complete after {deadline_s} s"))
         except (OSError, StoreLost) as error:
-            return pull.finish(pull.progress.result(HandoffState.FAILED, str(error)))
+            pull.finish(pull.progress.result(HandoffState.FAILED, str(error)))
         finally:
-            del self._pulls[number]
-            await self._quiesce(number, pull)
+            pull.finish(pull.progress.result(HandoffState.FAILED, "cancelled"))
+            try:
+                await self._quiesce(number, pull)
+            finally:
+                del self._pulls[number]
+                pull.progress.abandon()
+        return pull.ended.result()
 
     def abort(self) -> None:
-        """Break the connection now: from here on the reader touches no slot."""
+        """Break the session now: its lanes leave the slots they write, and its pulls fail."""
         self.is_over = True
-        if self._runner is not None:
-            self._runner.cancel()
-        if self._socket is not None:
-            self._socket.shut()
+        if self._control is not None:
+            self._control.shut()
+        for lane in self._lanes:
+            lane.shut()
 
-    async def _greet(self, socket: FrameSocket, secret: bytes, fingerprint: str) -> None:
-        socket.max_frame_bytes = MAX_GREETING_BYTES
-        await socket.send(answer(await _body(socket), secret, fingerprint, "store"))
-        verdict(await _body(socket))
-        socket.max_frame_bytes = self._settings.max_frame_bytes
-
-    async def _read(self, socket: FrameSocket) -> None:
-        while (body := await socket.receive()) is not None:
+    async def _read(self, control: FrameSocket) -> None:
+        while (body := await control.receive()) is not None:
             message = from_source.decode(body)
-            if isinstance(message, Block):
-                await self._receive_block(socket, message)
-                continue
-            pull = self._pulls.get(message.pull)
-            if pull is None:
-                continue
-            if isinstance(message, Announced):
-                await self._send(Want(message.pull, pull.progress.announced(message.keys)))
-            else:
-                pull.finish(pull.progress.ended(message))
+            if isinstance(message, Session):
+                self._open_lanes(Join(message.session))
+            elif not isinstance(message, Alive):
+                await self._received(message)
         raise StoreLost("the peer closed the connection")
 
-    async def _receive_block(self, socket: FrameSocket, block: Block) -> None:
-        if not 0 <= block.payload_bytes <= self._settings.max_frame_bytes:
-            raise FramingError(f"a payload of {block.payload_bytes} bytes")
-        pull = self._pulls.get(block.pull)
-        if pull is None:
-            await socket.drain(block.payload_bytes)
+    async def _received(self, message: Announced | Ready | Ended) -> None:
+        pull = self._pulls.get(message.pull)
+        if pull is None or pull.ended.done():
             return
-        key = pull.progress.take_key(block.position)
-        slot = pull.progress.sink.reserve(key)
-        if slot is None:
-            pull.progress.dropped()
-            await socket.drain(block.payload_bytes)
-            return
-        pull.quiet.clear()
-        try:
-            await self._fill(socket, slot, block, key, pull)
-        finally:
-            pull.quiet.set()
+        if isinstance(message, Announced):
+            await self._send(Want(message.pull, pull.progress.announced(message.keys)))
+        elif isinstance(message, Ready):
+            slots = pull.progress.ready(message.positions, message.checksums)
+            self._field.expect(message.pull, slots)
+            await self._send(Take(message.pull, list(slots)))
+        else:
+            pull.progress.ended(message)
+            pull.finish(pull.progress.verdict())
 
-    async def _fill(self, socket: FrameSocket, slot: memoryview, block: Block, key: BlockKey, pull: _Pull) -> None:
-        is_filled = False
-        try:
-            if len(slot) != block.payload_bytes:
-                raise FramingError(f"a payload of {block.payload_bytes} bytes for a slot of {len(slot)}")
-            await socket.receive_into(slot)
-            is_filled = block.pull in self._pulls
-        finally:
-            if not is_filled:
-                pull.progress.sink.abandon(key)
-        if is_filled:
-            pull.progress.sink.commit(key, block.checksum)
-            pull.progress.received(block.payload_bytes)
+    def _open_lanes(self, join: Join) -> None:
+        if self._lanes:
+            raise FramingError("a second session on one connection")
+        for _ in range(self._streams):
+            lane = LandingLane(self._dial.open(), self._field, self._settings, self._landed)
+            lane.start(self._dial, join)
+            lane.over.add_done_callback(partial(self._lane_is_over, lane))
+            self._lanes.append(lane)
+
+    def _lane_is_over(self, lane: LandingLane, _: "asyncio.Future[None]") -> None:
+        self._blame(lane.fault)
+        self.abort()
+
+    def _landed(self, number: int, positions: Sequence[int], payload_bytes: int) -> None:
+        pull = self._pulls.get(number)
+        if pull is None:
+            return
+        if not pull.ended.done():
+            if positions:
+                pull.progress.landed(positions, payload_bytes)
+            pull.finish(pull.progress.verdict())
+        elif not self._field.withdraw(number) and not pull.quiet.done():
+            pull.quiet.set_result(None)
 
     async def _quiesce(self, number: int, pull: _Pull) -> None:
         """Leave the pull so that nothing writes for it any more."""
-        if not pull.ended.done() or pull.ended.result().state is not HandoffState.READY:
-            self._send_soon(Cancel(number))
+        if pull.ended.result().state is not HandoffState.READY:
+            self._tasks.spawn(self._cancel(number))
+        if not self._field.withdraw(number):
+            return
+        hurry = asyncio.get_running_loop().call_later(self._settings.quiesce_s, self.abort)
         try:
-            async with asyncio.timeout(self._settings.quiesce_s):
-                await pull.quiet.wait()
-        except TimeoutError:
-            self.abort()
-        except asyncio.CancelledError:
-            self.abort()
-            raise
+            await outlast(pull.quiet, self.abort)
+        finally:
+            hurry.cancel()
 
-    async def _send(self, message: Pull | Want | Cancel) -> None:
-        if self._socket is None or not self._is_greeted or self.is_over:
+    async def _cancel(self, number: int) -> None:
+        with contextlib.suppress(OSError, StoreLost):  # a broken session cancels all the same
+            await self._send(Cancel(number))
+
+    async def _send(self, message: FromDestination) -> None:
+        if self._control is None or self.is_over:
             raise StoreLost(f"{self._address}: {self._fault}")
-        await self._socket.send(encode(message))
+        await self._control.send(encode(message))
 
-    def _send_soon(self, message: Cancel) -> None:
-        if self._is_greeted and not self.is_over:
-            self._cancels.spawn(self._send_cancel(message))
+    async def _beat(self, control: FrameSocket) -> None:
+        with contextlib.suppress(OSError):  # the reader learns of it
+            while True:
+                await asyncio.sleep(self._settings.beat_s)
+                await control.send(encode(Alive()))
 
-    async def _send_cancel(self, message: Cancel) -> None:
-        with contextlib.suppress(OSError, StoreLost):  # a broken connection cancels all the same
-            await self._send(message)
+    def _blame(self, fault: Exception) -> None:
+        """Only the first fault says why the session broke."""
+        if not self.is_over:
+            self._fault = fault
 
-    def _over(self) -> None:
-        self.is_over = True
-        self._begun.set()
-        if self._socket is not None:
-            self._socket.shut()
+    async def _end(self) -> None:
+        """The session is aborted: fail its pulls, and wait for its lanes."""
         if isinstance(self._fault, StoreRefused):
             logger.warning("%s refused this store: %s", self._address, self._fault)
         reason = str(self._fault) or type(self._fault).__name__
         for pull in self._pulls.values():
             pull.finish(pull.progress.result(HandoffState.FAILED, f"{self._address}: {reason}"))
+        try:
+            await outlast(asyncio.gather(*(lane.over for lane in self._lanes)), self.abort)
+            await self._tasks.close()
+        finally:
+            if self._control is not None:
+                self._control.close()
 
     def __repr__(self) -> str:
-        return f"<PullConnection {self._address} pulls={len(self._pulls)} fault={self._fault}>"
-
-
-async def _body(socket: FrameSocket) -> bytes:
-    body = await socket.receive()
-    if body is None:
-        raise StoreLost("the peer closed the connection before the greeting was over")
-    return body
+        return f"<PullSession {self._address} pulls={len(self._pulls)} {self._field!r} fault={self._fault}>"

@@ -1,92 +1,106 @@
-"""The source's side of a connection between two stores: answers pulls by pushing blocks as they are committed."""
+"""The source's side of a pair of stores: answers pulls by pushing blocks as they are committed.
+
+A connection turns out to be a control connection, with pulls and lanes of its own, or a lane of another's session.
+"""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import cast
+import secrets
+from collections.abc import Sequence
 
 import msgspec
 
 from kvtransfer.errors import FramingError, NeverAnnounced, RequestRefused, StoreRefused
 from kvtransfer.frame_socket import FrameSocket
-from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome, refusal
-from kvtransfer.tcp_frames import Announced, Block, Cancel, Ended, Pull, Want, encode, from_destination
+from kvtransfer.greeting import refusal
+from kvtransfer.push_progress import PushProgress
+from kvtransfer.signals import Signals
+from kvtransfer.tcp_frames import (
+    Alive,
+    Announced,
+    Cancel,
+    Ended,
+    FromDestination,
+    Pull,
+    Ready,
+    Session,
+    Take,
+    encode,
+    from_destination,
+)
+from kvtransfer.tcp_lanes import Parcel, SendingLanes
 from kvtransfer.tcp_settings import TcpSettings
-from kvtransfer.transport import BlockKey, BlockSource, CommittedBlock
+from kvtransfer.transport import BlockKey, BlockSource
 
 logger = logging.getLogger(__name__)
 
+READY_BLOCKS = 64
+"""How many blocks one `Ready` names at most."""
 
-@dataclass(slots=True)
+OPEN_BLOCKS = 4 * READY_BLOCKS
+"""How many blocks of one pull are offered or on their way at most."""
+
+
 class _Push:
-    task: asyncio.Task[None]
-    announced_blocks: int = 0
-    wanted: asyncio.Future[Sequence[int]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    def __init__(self, task: "asyncio.Task[None]") -> None:
+        self.task = task
+        self.progress = PushProgress()
+        self.wanted: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
 
 
-class PushConnection:
-    """One peer that pulls from us. `run` until it leaves; its pushes end with it."""
+class PushSession:
+    """One peer that pulls from us. `run` until it leaves; its pushes and lanes end with it."""
 
-    def __init__(self, socket: FrameSocket, source: BlockSource, settings: TcpSettings) -> None:
-        self.name = "a newcomer"
-        self._socket = socket
+    def __init__(self, name: str, control: FrameSocket, source: BlockSource, settings: TcpSettings) -> None:
+        self.token = secrets.token_bytes(16)
+        self.lanes = SendingLanes(settings, self._sent, self._broken)
+        self._name = name
+        self._control = control
         self._source = source
         self._settings = settings
         self._pushes: dict[int, _Push] = {}
+        self._changed = Signals()
 
-    async def run(self, secret: bytes, fingerprint: str, address: str) -> None:
-        """Greet and serve. Never raises for the peer's faults: they are logged, told to the peer and end the run."""
+    async def run(self) -> None:
+        """Serve. Raises for the peer's faults, after everything has ended."""
         try:
-            async with asyncio.timeout(self._settings.connect_s):
-                await self._greet(Gatekeeper(secret, fingerprint), address)
+            await self._control.send(encode(Session(self.token)))
             await self._serve()
-        except (FramingError, StoreRefused) as error:
-            await self._refuse(error)
-        except msgspec.MsgspecError as error:
-            await self._refuse(StoreRefused(f"bad frame: {error}"))
-        except OSError as error:
-            logger.info("%s is gone: %s", self.name, error or type(error).__name__)
         finally:
-            self._socket.close()
-
-    async def _greet(self, gatekeeper: Gatekeeper, address: str) -> None:
-        self._socket.max_frame_bytes = MAX_GREETING_BYTES
-        await self._socket.send(gatekeeper.challenge())
-        body = await self._socket.receive()
-        if body is None:
-            raise ConnectionResetError("left before greeting")
-        self.name = f"store {gatekeeper.admit(body).name!r}"
-        self._socket.max_frame_bytes = self._settings.max_frame_bytes
-        await self._socket.send(encode(Welcome("", address)))
+            await self.lanes.close()
 
     async def _serve(self) -> None:
         """Read until the peer leaves. A fault of the peer cancels its pushes before it is raised."""
         fault: Exception | None = None
         async with asyncio.TaskGroup() as group:
+            beat = group.create_task(self._beat())
             try:
-                while (body := await self._socket.receive()) is not None:
+                while (body := await self._control.receive()) is not None:
                     self._received(from_destination.decode(body), group)
             except (FramingError, StoreRefused, msgspec.MsgspecError, OSError) as error:
                 fault = error
+            beat.cancel()
             for push in self._pushes.values():
                 push.task.cancel()
         if fault is not None:
             raise fault
 
-    def _received(self, message: Pull | Want | Cancel, group: asyncio.TaskGroup) -> None:
-        push = self._pushes.get(message.pull)
+    def _received(self, message: FromDestination, group: asyncio.TaskGroup) -> None:
+        if isinstance(message, Alive):
+            return
         if isinstance(message, Pull):
             self._start(message, group)
-        elif push is None:
             return
-        elif isinstance(message, Cancel):
+        push = self._pushes.get(message.pull)
+        if push is None:
+            return
+        if isinstance(message, Cancel):
             push.task.cancel()
+        elif isinstance(message, Take):
+            self._take(push, message)
         elif not push.wanted.done():
-            if any(not 0 <= position < push.announced_blocks for position in message.positions):
-                raise StoreRefused("a block is wanted that was not announced")
-            push.wanted.set_result(message.positions)
+            push.wanted.set_result(push.progress.wanted(message.positions))
 
     def _start(self, request: Pull, group: asyncio.TaskGroup) -> None:
         if request.pull in self._pushes:
@@ -102,17 +116,15 @@ class PushConnection:
     async def _push(self, request: Pull) -> None:
         try:
             async with asyncio.timeout(request.deadline_s + self._settings.stall_s):
-                ended = await self._push_blocks(request)
+                ended = await self._answer(request)
         except TimeoutError:
             ended = Ended(request.pull, "late", "the deadline passed at the source")
         except OSError:
-            return  # the reader sees it as well, and ends the connection
-        try:
-            await self._socket.send(encode(ended))
-        except OSError:
-            return
+            return  # the reader sees it as well, and ends the session
+        with contextlib.suppress(OSError):
+            await self._control.send(encode(ended))
 
-    async def _push_blocks(self, request: Pull) -> Ended:
+    async def _answer(self, request: Pull) -> Ended:
         asked = request.asked
         try:
             handoff_id = asked if isinstance(asked, str) else self._source.offer(asked)
@@ -121,39 +133,68 @@ class PushConnection:
             return Ended(request.pull, "late", "not announced in time")
         except (NeverAnnounced, RequestRefused) as error:
             return Ended(request.pull, "failed", str(error))
-        positions = await self._wanted(request.pull, handoff_id, keys)
-        sent = 0
-        async with aclosing(self._committed(handoff_id, [keys[p] for p in positions])) as blocks:
-            async for block in blocks:
-                await self._send_block(request.pull, positions[sent], block)
-                sent += 1
-        if sent < len(positions):
-            return Ended(request.pull, "failed", f"the source has {sent} of {len(positions)} blocks")
-        return Ended(request.pull, "complete")
-
-    async def _wanted(self, pull: int, handoff_id: str, keys: Sequence[BlockKey]) -> Sequence[int]:
-        """What the peer lacks. Should it never say so, the source learns that nobody collects this hand-off."""
-        push = self._pushes[pull]
-        push.announced_blocks = len(keys)
+        push = self._pushes[request.pull]
         try:
-            await self._socket.send(encode(Announced(pull, list(keys))))
-            return await push.wanted
-        except BaseException:
-            async with aclosing(self._committed(handoff_id, ())) as nothing:
-                async for _ in nothing:
-                    pass
-            raise
+            return await self._push_blocks(request.pull, push, handoff_id, keys)
+        finally:
+            self._source.release(push.progress.withdraw())
+            self._source.leave(handoff_id)
 
-    async def _send_block(self, pull: int, position: int, block: CommittedBlock) -> None:
-        header = Block(pull, position, block.checksum, len(block.payload))
-        await self._socket.send(encode(header), block.payload)
+    async def _push_blocks(self, pull: int, push: _Push, handoff_id: str, keys: Sequence[BlockKey]) -> Ended:
+        push.progress.announced(len(keys))
+        await self._control.send(encode(Announced(pull, list(keys))))
+        wanted = await push.wanted
+        ready = 0
+        while ready < len(wanted):
+            await self._until(push, OPEN_BLOCKS - READY_BLOCKS)
+            positions = wanted[ready : ready + READY_BLOCKS]
+            blocks = await self._source.committed(handoff_id, [keys[position] for position in positions])
+            if not blocks:
+                break
+            positions = positions[: len(blocks)]
+            ready += len(blocks)
+            push.progress.offer(positions, blocks)
+            checksums, slots = [block.checksum for block in blocks], [block.slot for block in blocks]
+            await self._control.send(encode(Ready(pull, list(positions), checksums, slots)))
+        await self._until(push, 0)
+        if ready < len(wanted):
+            return Ended(pull, "failed", f"the source has {ready} of {len(wanted)} blocks")
+        return Ended(pull, "complete")
 
-    def _committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> AsyncGenerator[CommittedBlock, None]:
-        return cast(AsyncGenerator[CommittedBlock, None], self._source.committed(handoff_id, wanted))
+    async def _until(self, push: _Push, open_blocks: int) -> None:
+        """Return when no more than so many blocks are offered or on their way."""
+        while push.progress.open_blocks > open_blocks:
+            await self._changed.changed(push)
 
-    async def _refuse(self, error: FramingError | StoreRefused) -> None:
-        logger.warning("%s refused: %s", self.name, error)
-        try:
-            await self._socket.send(refusal(error))
-        except OSError:
-            return
+    def _take(self, push: _Push, message: Take) -> None:
+        taking = push.progress.take(message.positions)
+        self._source.release(taking.declined)
+        for piece in taking.pieces:
+            self.lanes.put(Parcel(push.progress, message.pull, piece.positions, piece.blocks))
+        self._changed.notify(push)
+
+    def _sent(self, parcel: Parcel) -> None:
+        parcel.recipient.sent(parcel.blocks)
+        if not parcel.recipient.is_over:
+            self._source.count_pushed(len(parcel.blocks))
+        self._source.release(parcel.blocks)
+        push = self._pushes.get(parcel.pull)
+        if push is not None:
+            self._changed.notify(push)
+
+    def _broken(self, error: Exception) -> None:
+        logger.info("%s: a lane is gone: %s", self._name, error or type(error).__name__)
+        self._control.shut()
+
+    async def _beat(self) -> None:
+        with contextlib.suppress(OSError):  # the reader learns of it
+            while True:
+                await asyncio.sleep(self._settings.beat_s)
+                await self._control.send(encode(Alive()))
+
+
+async def refuse(name: str, connection: FrameSocket, error: FramingError | StoreRefused) -> None:
+    """Tell a peer why its connection closes."""
+    logger.warning("%s refused: %s", name, error)
+    with contextlib.suppress(OSError):
+        await connection.send(refusal(error))

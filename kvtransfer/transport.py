@@ -6,7 +6,7 @@ lacks and the source pushes each block as it is committed. Implementations:
 suite runs over all of them.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -31,11 +31,12 @@ class HandoffState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CommittedBlock:
-    """A block that may be read. `payload` is a view of the source's arena, valid until the next iteration."""
+    """A block that may be read until it is released. `payload` is a view of the source's arena, of slot `slot`."""
 
     key: BlockKey
     checksum: int
     payload: memoryview
+    slot: int
 
 
 class BlockSource(Protocol):
@@ -44,7 +45,8 @@ class BlockSource(Protocol):
     async def announced(self, handoff_id: str, deadline_s: float) -> Sequence[BlockKey]:
         """The hand-off's keys in prompt order, as soon as the producer announces them.
 
-        Raises `TimeoutError` after `deadline_s` seconds, `NeverAnnounced` when the producer ended without.
+        Whoever got them owes a `leave`; until then the blocks stay. Raises `TimeoutError` after `deadline_s` seconds,
+        `NeverAnnounced` when the producer ended without.
         """
         ...
 
@@ -55,8 +57,23 @@ class BlockSource(Protocol):
         """
         ...
 
-    def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> AsyncIterator[CommittedBlock]:
-        """Each wanted block as it is committed, in order; ends early when the producer failed or a block is gone."""
+    async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> Sequence[CommittedBlock]:
+        """The first of the wanted blocks, in order, up to one that is not committed yet; waits for the first of them.
+
+        None when no more come. They stay pinned until `release`. The caller brings the deadline.
+        """
+        ...
+
+    def release(self, blocks: Sequence[CommittedBlock]) -> None:
+        """Blocks that `committed` gave are not read any more."""
+        ...
+
+    def count_pushed(self, blocks: int) -> None:
+        """So many blocks are on their way to a peer."""
+        ...
+
+    def leave(self, handoff_id: str) -> None:
+        """The peer wants nothing more of a hand-off whose keys `announced` gave."""
         ...
 
 
@@ -67,16 +84,16 @@ class BlockSink(Protocol):
         """Which of the announced keys are not here yet, in order. Called once, with the announced keys."""
         ...
 
-    def reserve(self, key: BlockKey) -> memoryview | None:
-        """A writable slot for the block, or None when there is no room (its bytes are then read and dropped)."""
+    def reserve(self, keys: Sequence[BlockKey]) -> Sequence[memoryview | None]:
+        """For each block a writable slot, or None when there is no room for it."""
         ...
 
-    def commit(self, key: BlockKey, checksum: int) -> None:
-        """The reserved slot now holds the whole block."""
+    def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int]) -> None:
+        """The reserved slots now hold the whole blocks."""
         ...
 
-    def abandon(self, key: BlockKey) -> None:
-        """The reserved slot will not be filled."""
+    def abandon(self, keys: Sequence[BlockKey]) -> None:
+        """The reserved slots will not be filled."""
         ...
 
 

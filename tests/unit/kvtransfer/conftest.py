@@ -13,10 +13,14 @@ from kvtransfer.client import StoreClient
 from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
+from kvtransfer.store import Store
+from kvtransfer.tcp import TcpTransport
+from kvtransfer.tcp_settings import TcpSettings
 
 SECRET = b"secret"
 FINGERPRINT = "fp"
 SLOT_BYTES = 4096
+QUICK = TcpSettings(stall_s=1.0, quiesce_s=0.1)
 
 _numbers = itertools.count()
 
@@ -128,3 +132,21 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not condition():  # noqa: ASYNC110  (the condition is other code's state, which announces nothing)
             await asyncio.sleep(0)
+
+
+@pytest.fixture
+def store() -> Store:
+    store = Store(StoreSettings(16 * SLOT_BYTES, "unused"))
+    store.attach(SLOT_BYTES)
+    return store
+
+
+@pytest.fixture
+async def transport(store: Store) -> AsyncIterator[TcpTransport]:
+    transport = TcpTransport(SECRET, FINGERPRINT, "127.0.0.1", streams=1, settings=QUICK)
+    await transport.serve(store)
+    yield transport
+    await transport.close()
+    store.check()
+    assert store.slot_statistics().pins == store._handoffs.pins
+    assert store.slot_statistics().writing == 0

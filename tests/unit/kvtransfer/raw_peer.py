@@ -7,10 +7,13 @@ import msgspec
 
 from kvtransfer.framing import LENGTH_BYTES, frame
 from kvtransfer.greeting import Refused
+from kvtransfer.tcp_frames import Alive, encode
 
 DEADLINE_S = 5
 
 T = TypeVar("T")
+
+SIGN_OF_LIFE = encode(Alive())
 
 
 class RawPeer:
@@ -18,14 +21,19 @@ class RawPeer:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.session = b""
 
     def send(self, message: msgspec.Struct) -> None:
         self.writer.write(frame(msgspec.msgpack.encode(message)))
 
     async def receive(self, kind: type[T]) -> T:
+        """The next message that is more than a sign of life."""
         async with asyncio.timeout(DEADLINE_S):
-            length = int.from_bytes(await self.reader.readexactly(LENGTH_BYTES), "little")
-            return msgspec.msgpack.decode(await self.reader.readexactly(length), type=kind)
+            while True:
+                length = int.from_bytes(await self.reader.readexactly(LENGTH_BYTES), "little")
+                body = await self.reader.readexactly(length)
+                if body != SIGN_OF_LIFE:
+                    return msgspec.msgpack.decode(body, type=kind)
 
     async def refusal(self) -> str:
         """Why the other side closes the connection; asserts that it does."""

@@ -1,16 +1,14 @@
 """The store as the source of pulls, and hand-offs under pressure."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
-from typing import cast
+from collections.abc import Iterator
 
 import pytest
 
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
-from kvtransfer.transport import CommittedBlock, HandoffState
+from kvtransfer.transport import HandoffState
 from tests.unit.kvtransfer.conftest import until
 
 KEYS = [bytes([i]) * 32 for i in range(4)]
@@ -44,12 +42,17 @@ def commit(store: Store, owner: int, *keys: bytes) -> None:
 
 async def pushed(store: Store, wanted: list[bytes], handoff_id: str = "h") -> list[bytes]:
     """Take every block, asserting that each is pinned while it is taken."""
-    taken = []
-    async with aclosing(cast(AsyncGenerator[CommittedBlock, None], store.committed(handoff_id, wanted))) as blocks:
-        async for block in blocks:
-            assert store.slot_statistics().pinned >= 1
-            assert len(block.payload) == 64
-            taken.append(block.key)
+    taken: list[bytes] = []
+    store.join(handoff_id)
+    try:
+        while blocks := await store.committed(handoff_id, wanted[len(taken) :]):
+            assert store.slot_statistics().pinned >= len(blocks)
+            assert {len(block.payload) for block in blocks} == {64}
+            store.count_pushed(len(blocks))
+            store.release(blocks)
+            taken += [block.key for block in blocks]
+    finally:
+        store.leave(handoff_id)
     return taken
 
 
@@ -200,6 +203,7 @@ async def test_offered_blocks_stay_until_they_are_pushed(store: Store) -> None:
     assert store.reserve(owner, [b"new"]).slots == [3]
     assert store.reserve(owner, [b"newer"]).full == 1
     assert await pushed(store, KEYS[:3], offer) == KEYS[:3]
+    store.leave(offer)
     assert store.slot_statistics().pins == 0
 
 

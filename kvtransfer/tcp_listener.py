@@ -1,0 +1,141 @@
+"""Accepts connections from other stores, greets them, and finds out what each is: a peer's control connection, or a
+lane of one that is here already.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+import msgspec
+
+from kvtransfer.errors import FramingError, StoreRefused
+from kvtransfer.frame_socket import FrameSocket, prepare
+from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome
+from kvtransfer.tasks import TaskSet
+from kvtransfer.tcp_frames import Join, encode, first_from_destination
+from kvtransfer.tcp_push import PushSession, refuse
+from kvtransfer.tcp_settings import TcpSettings
+from kvtransfer.transport import BlockSource
+
+logger = logging.getLogger(__name__)
+
+ACCEPT_RETRY_S = 0.1
+"""When no file descriptor is left, accepting is tried again after this."""
+
+
+class Listener:
+    """From `start` to `close`."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: str,
+        keeper: Callable[[], Gatekeeper],
+        source: BlockSource,
+        settings: TcpSettings,
+    ) -> None:
+        """`keeper` decides about one newcomer. `sock` listens, and is the listener's from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._retry: asyncio.TimerHandle | None = None
+        self._sock = sock
+        self._address = address
+        self._keeper = keeper
+        self._source = source
+        self._settings = settings
+        self._sessions: dict[bytes, PushSession] = {}
+        self._tasks = TaskSet()
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._tasks)
+
+    def start(self) -> None:
+        """Accept from now on. In a callback: awaiting a connection could lose it to a cancellation."""
+        self._loop.add_reader(self._sock.fileno(), self._accept)
+
+    async def close(self) -> None:
+        """Accept no more, and end every connection."""
+        if self._sock.fileno() < 0:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._sock.fileno())
+        await self._tasks.close()
+        self._sock.close()
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._sock.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            logger.warning("cannot accept a store: %s", error)
+            self._loop.remove_reader(self._sock.fileno())
+            self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
+        else:
+            self._accepted(sock)
+
+    def _accepted(self, sock: socket.socket) -> None:
+        if self.connections >= self._settings.max_connections:
+            logger.warning("a store is turned away: %d connections are open", self.connections)
+            sock.close()
+        else:
+            self._tasks.spawn(self._serve(sock)).add_done_callback(lambda _: sock.close())
+
+    async def _serve(self, sock: socket.socket) -> None:
+        """Never raises for the peer's faults: they are logged, told to the peer and end the connection."""
+        name = "a newcomer"
+        prepare(sock, self._settings.socket_buffer_bytes, self._settings.stall_s)
+        connection = FrameSocket(sock, MAX_GREETING_BYTES, self._settings.stall_s)
+        try:
+            async with asyncio.timeout(self._settings.connect_s):
+                name = await self._greet(connection)
+                first = first_from_destination.decode(await _body(connection))
+            if isinstance(first, Join):
+                await self._join(first, connection)
+            else:
+                connection.allow(self._settings.max_frame_bytes)
+                await self._control(name, connection)
+        except (FramingError, StoreRefused) as error:
+            await refuse(name, connection, error)
+        except msgspec.MsgspecError as error:
+            await refuse(name, connection, StoreRefused(f"bad frame: {error}"))
+        except OSError as error:
+            logger.info("%s is gone: %s", name, error or type(error).__name__)
+        finally:
+            connection.close()
+
+    async def _greet(self, connection: FrameSocket) -> str:
+        gatekeeper = self._keeper()
+        await connection.send(gatekeeper.challenge())
+        greet = gatekeeper.admit(await _body(connection))
+        await connection.send(encode(Welcome("", self._address)))
+        return f"store {greet.name!r}"
+
+    async def _control(self, name: str, connection: FrameSocket) -> None:
+        session = PushSession(name, connection, self._source, self._settings)
+        self._sessions[session.token] = session
+        try:
+            await session.run()
+        finally:
+            del self._sessions[session.token]
+
+    async def _join(self, join: Join, connection: FrameSocket) -> None:
+        session = self._sessions.get(join.session)
+        if session is None:
+            raise StoreRefused("a lane of no session")
+        if session.lanes.count >= self._settings.max_lanes:
+            raise StoreRefused(f"{self._settings.max_lanes} lanes have joined, the most allowed")
+        await session.lanes.run(connection.detach())
+
+    def __repr__(self) -> str:
+        return f"<Listener {self._address} sessions={len(self._sessions)} connections={self.connections}>"
+
+
+async def _body(connection: FrameSocket) -> bytes:
+    body = await connection.receive()
+    if body is None:
+        raise ConnectionResetError("left before greeting")
+    return body
