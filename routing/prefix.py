@@ -16,7 +16,7 @@ class Run(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """The places of `mask` hold the first `blocks` blocks; those of the next depth, fewer, hold more."""
+    """The places of `mask` hold the first `blocks` blocks and not the next; each place has one depth."""
 
     mask: int
     blocks: int
@@ -35,7 +35,7 @@ def depths(known: Sequence[Run], alive: int, widen: Callable[[int], int] | None 
         kept = alive & (widen(mask) if widen else mask)
         if kept != alive:
             if depth:
-                found.append(Depth(alive, depth))
+                found.append(Depth(alive ^ kept, depth))
             alive = kept
             if not alive:
                 return found
