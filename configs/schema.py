@@ -8,11 +8,12 @@ A file is what `serve deploy` and `serve run` take: Ray Serve's own keys outside
 """
 
 from pathlib import PurePath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, JsonValue, SecretStr
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, JsonValue, SecretStr, model_validator
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
 Size = Annotated[ByteSize, Field(gt=0)]
 
 
@@ -94,7 +95,11 @@ class GatewayConfig(Frozen):
 
 
 class StoreConfig(Frozen):
-    """The KV store of each node."""
+    """The KV store of each node.
+
+    Between the watermarks blocks are evicted ahead of need and in batches, so that an engine that asks for slots finds
+    them free: a reservation that has to evict waits for it.
+    """
 
     bytes: Size = Field(ByteSize(1024**3), description="size of a node's arena in shared memory")
     max_frame_bytes: ByteSize = Field(
@@ -107,8 +112,20 @@ class StoreConfig(Frozen):
     eviction: Literal["prefix_aware", "lru", "arc", "s3_fifo", "sieve"] = Field(
         "prefix_aware", description="which block goes when the arena is full; see docs/decisions/eviction.md"
     )
+    high_watermark: Fraction = Field(0.99, description="with more of the arena in use blocks are evicted ahead of need")
+    low_watermark: Fraction = Field(0.98, description="until no more of the arena than this is in use")
+    tenant_weights: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="share of the arena by cache salt, in proportion; 1.0 where not named. Nobody is pushed below it",
+    )
     streams: int = Field(2, gt=0, le=16, description="TCP connections a store opens to each peer")
     idle_exit_s: PositiveSeconds = Field(60.0, description="a store that no worker uses ends after this")
+
+    @model_validator(mode="after")
+    def _low_is_not_above_high(self) -> Self:
+        if self.low_watermark > self.high_watermark:
+            raise ValueError(f"low_watermark {self.low_watermark} is above high_watermark {self.high_watermark}")
+        return self
 
 
 ProfileName = Literal["laptop_cpu", "h100_8b", "simulated"]

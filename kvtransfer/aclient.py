@@ -43,6 +43,7 @@ from kvtransfer.protocol import (
     Watch,
     Watched,
 )
+from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
 
 R = TypeVar("R")
@@ -148,9 +149,9 @@ class AsyncStoreClient:
         """Map the arena, over a short connection of its own. Raises `RequestRefused` for another slot size."""
         return await asyncio.to_thread(_attach_once, *self._credentials, self._timeout_s, slot_bytes, self.epoch)
 
-    async def reserve(self, keys: Sequence[BlockKey]) -> Reserved:
-        """Slots to write these blocks into."""
-        return await self._ask(Reserve(next(self._ids), list(keys)), Reserved)
+    async def reserve(self, keys: Sequence[BlockKey], tenant: Tenant = NO_TENANT) -> Reserved:
+        """Slots to write these blocks of a tenant into."""
+        return await self._ask(Reserve(next(self._ids), list(keys), tenant), Reserved)
 
     async def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int]) -> int:
         """The reserved slots hold whole blocks now; how many were still ours."""
@@ -168,15 +169,19 @@ class AsyncStoreClient:
         """Nothing more will be committed for this hand-off."""
         await self._ask(Conclude(next(self._ids), handoff_id), Done)
 
-    async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
+    async def await_handoff(
+        self, handoff_id: str, source: str | None, deadline_s: float, tenant: Tenant = NO_TENANT
+    ) -> HandoffEnded:
         """Wait for a hand-off's blocks; they stay pinned until `release`. Cancelling the wait releases them."""
-        return await self._wait(AwaitHandoff(next(self._ids), handoff_id, source, deadline_s))
+        return await self._wait(AwaitHandoff(next(self._ids), handoff_id, source, deadline_s, tenant))
 
-    async def fetch(self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float) -> HandoffEnded:
+    async def fetch(
+        self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float, tenant: Tenant = NO_TENANT
+    ) -> HandoffEnded:
         """Bring blocks with these labels from the store at `source`; those that are here stay pinned until `release` of
         `handoff_id`, a new name. Cancelling the wait releases them.
         """
-        return await self._wait(Fetch(next(self._ids), handoff_id, list(labels), source, deadline_s))
+        return await self._wait(Fetch(next(self._ids), handoff_id, list(labels), source, deadline_s, tenant))
 
     async def _wait(self, request: AwaitHandoff | Fetch) -> HandoffEnded:
         try:

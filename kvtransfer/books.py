@@ -7,42 +7,26 @@ Invariant (`check`): the pins in the slot table are those of the owners, the han
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from kvtransfer.arena import Arena
+from kvtransfer.counters import StoreCounters
 from kvtransfer.errors import RequestRefused
 from kvtransfer.eviction.choice import policy_maker
+from kvtransfer.eviction.shares import TenantShares
 from kvtransfer.handoffs import HandoffPlan, HandoffTable, HandoffView
+from kvtransfer.holdings import Holdings
+from kvtransfer.names import BlockNames
 from kvtransfer.protocol import PinnedBlock
 from kvtransfer.settings import StoreSettings
-from kvtransfer.slots import Follower, Owner, Reservation, SlotStatistics, SlotTable
+from kvtransfer.slot_records import Reservation, SlotStatistics, Watermarks
+from kvtransfer.slots import Follower, Owner, SlotTable
+from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
 
 MAX_SLOTS = 1 << 22
 
-
-@dataclass(slots=True)
-class _Holdings:
-    """The pins of one owner, by the request that took them."""
-
-    by_key: dict[BlockKey, list[int]] = field(default_factory=dict)
-    by_handoff: dict[str, list[int]] = field(default_factory=dict)
-
-    def slots(self) -> list[int]:
-        held = [*self.by_key.values(), *self.by_handoff.values()]
-        return [slot for slots in held for slot in slots]
-
-
-@dataclass(slots=True)
-class StoreCounters:
-    """Grow within one epoch."""
-
-    pulled_blocks: int = 0
-    pulled_bytes: int = 0
-    pushed_blocks: int = 0
-    pushed_bytes: int = 0
-    failed_handoffs: int = 0
-    late_handoffs: int = 0
+CROWDED = "crowded"
+"""What `changed` is told when the high watermark is passed."""
 
 
 class StoreBooks:
@@ -58,14 +42,14 @@ class StoreBooks:
         self.epoch = epoch
         self.arena: Arena | None = None
         self.counters = StoreCounters()
-        self._arena_bytes = settings.arena_bytes
+        self._settings = settings
         self._clock = clock
         self._changed = changed
         self._followers: list[Follower] = []
-        self._policy_name = settings.eviction
-        self._slots = SlotTable(0, policy_maker(self._policy_name, 0)())
+        self._names = BlockNames()
+        self._slots = self._slot_table(0)
         self._handoffs = HandoffTable(settings.max_handoffs, settings.handoff_ttl_s)
-        self._holdings: dict[Owner, _Holdings] = {}
+        self._holdings: dict[Owner, Holdings] = {}
         self._owners = 0
         self._pushing = 0
 
@@ -74,7 +58,7 @@ class StoreBooks:
     def open_owner(self) -> Owner:
         """A new owner, to be given back with `release_owner`."""
         self._owners += 1
-        self._holdings[self._owners] = _Holdings()
+        self._holdings[self._owners] = Holdings()
         return self._owners
 
     def release_owner(self, owner: Owner) -> None:
@@ -90,16 +74,27 @@ class StoreBooks:
         """The arena; the first call decides its slot size. Raises `RequestRefused` for another size."""
         if self.arena is None:
             self.arena = self._create_arena(slot_bytes)
-            policy = policy_maker(self._policy_name, self.arena.slots)()
-            self._slots = SlotTable(self.arena.slots, policy, self._followers)
+            self._slots = self._slot_table(self.arena.slots)
             self._changed(self)
         if self.arena.slot_bytes != slot_bytes:
             raise RequestRefused(f"slots of this arena have {self.arena.slot_bytes} bytes, not {slot_bytes}")
         return self.arena
 
-    def reserve(self, owner: Owner, keys: Sequence[BlockKey]) -> Reservation:
-        """Slots for the owner to write."""
-        return self._slots.reserve(keys, owner)
+    def reserve(self, owner: Owner, keys: Sequence[BlockKey], tenant: Tenant = NO_TENANT) -> Reservation:
+        """Slots for the owner to write; the blocks are the tenant's."""
+        reservation = self._slots.reserve(keys, owner, tenant)
+        if self.crowding:
+            self._changed(CROWDED)
+        return reservation
+
+    @property
+    def crowding(self) -> int:
+        """How many blocks must go to reach the low watermark, once the high one is passed; 0 before."""
+        return self._slots.crowding
+
+    def make_room(self, blocks: int) -> int:
+        """Evict up to so many blocks for nobody in particular; how many."""
+        return self._slots.evict(blocks)
 
     def commit(self, owner: Owner, keys: Sequence[BlockKey], checksums: Sequence[int]) -> int:
         """The owner's slots hold whole blocks; how many were its own. Raises `RequestRefused`."""
@@ -123,25 +118,18 @@ class StoreBooks:
 
     def pin(self, owner: Owner, keys: Sequence[BlockKey]) -> list[PinnedBlock]:
         """Pin the longest readable prefix for the owner."""
-        held = self._holdings[owner].by_key
         blocks = []
         for key in keys:
             slot = self._slots.pin(key)
             if slot is None:
                 break
-            held.setdefault(key, []).append(slot)
+            self._holdings[owner].add(key, slot)
             blocks.append(PinnedBlock(slot, self._slots.checksum(slot)))
         return blocks
 
     def unpin(self, owner: Owner, keys: Sequence[BlockKey]) -> int:
         """Drop the owner's oldest pin of each key; how many it had."""
-        held = self._holdings[owner].by_key
-        slots = []
-        for key in keys:
-            if key in held:
-                slots.append(held[key].pop(0))
-                if not held[key]:
-                    del held[key]
+        slots = self._holdings[owner].take(keys)
         self._slots.unpin(slots)
         return len(slots)
 
@@ -211,15 +199,16 @@ class StoreBooks:
         """Keep these names with the blocks; how many were here and had none. Raises `RequestRefused`."""
         if len(keys) != len(labels):
             raise RequestRefused(f"{len(keys)} keys with {len(labels)} labels")
-        return sum(self._slots.label(key, label) for key, label in zip(keys, labels, strict=True))
+        named = zip(keys, labels, strict=True)
+        return sum(self._slots.is_readable(key) and self._names.give(key, label) for key, label in named)
 
     def labelled(self, labels: Sequence[int]) -> list[BlockKey]:
         """The blocks with these names, up to the first that cannot be read."""
-        return self._slots.labelled(labels)
+        return self._names.keys(labels)
 
     def label_of(self, key: BlockKey) -> int | None:
         """The name kept with the block, if there is one."""
-        return self._slots.label_of(key)
+        return self._names.of(key)
 
     # Observation
 
@@ -248,6 +237,8 @@ class StoreBooks:
         """Assert the invariants: for tests."""
         self._slots.check()
         self._handoffs.check()
+        self._names.check()
+        assert self._names.named() <= set(self.readable())
         held = sum(len(holdings.slots()) for holdings in self._holdings.values())
         assert self._slots.statistics().pins == held + self._handoffs.pins + self._pushing
 
@@ -263,11 +254,23 @@ class StoreBooks:
     def _slot_bytes(self) -> int:
         return 0 if self.arena is None else self.arena.slot_bytes
 
+    def _slot_table(self, slots: int) -> SlotTable:
+        settings = self._settings
+        low = int(slots * settings.low_watermark)
+        shares = TenantShares(low, policy_maker(settings.eviction, slots), settings.tenant_weights)
+        return SlotTable(slots, shares, Watermarks(low, int(slots * settings.high_watermark)), self._tell)
+
+    def _tell(self, key: BlockKey, readable: bool) -> None:
+        if not readable:
+            self._names.forget(key)
+        for follower in self._followers:
+            follower(key, readable)
+
     def _create_arena(self, slot_bytes: int) -> Arena:
-        slots = self._arena_bytes // slot_bytes if slot_bytes > 0 else 0
+        slots = self._settings.arena_bytes // slot_bytes if slot_bytes > 0 else 0
         if not 0 < slots <= MAX_SLOTS:
             raise RequestRefused(
-                f"an arena of {self._arena_bytes} bytes cannot be cut into slots of {slot_bytes} bytes: "
+                f"an arena of {self._settings.arena_bytes} bytes cannot be cut into slots of {slot_bytes} bytes: "
                 f"that makes {slots} slots, allowed are 1 to {MAX_SLOTS}"
             )
         try:

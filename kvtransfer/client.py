@@ -38,6 +38,7 @@ from kvtransfer.protocol import (
     StoreStatistics,
     Unpin,
 )
+from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
 
 RECEIVE_BYTES = 256 * 1024
@@ -94,9 +95,9 @@ class StoreClient:
             fd = self._fds.pop()
         return Arena.attach(fd, attached.slots, attached.slot_bytes)
 
-    def reserve(self, keys: Sequence[BlockKey]) -> Reserved:
-        """Slots to write these blocks into."""
-        return self._ask(Reserve(next(self._ids), list(keys)), Reserved)
+    def reserve(self, keys: Sequence[BlockKey], tenant: Tenant = NO_TENANT) -> Reserved:
+        """Slots to write these blocks of a tenant into."""
+        return self._ask(Reserve(next(self._ids), list(keys), tenant), Reserved)
 
     def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int]) -> int:
         """The reserved slots hold whole blocks now; how many were still ours."""

@@ -179,9 +179,9 @@ class StoreConnection(asyncio.Protocol):
         assert self._session is not None
         owner, waits = self._session.owner, self._reception.waits
         if isinstance(request, Fetch):
-            ended = await waits.fetch(owner, request.handoff_id, request.labels, request.source, request.deadline_s)
+            ended = await waits.fetch(owner, request)
         else:
-            ended = await waits.run(owner, request.handoff_id, request.source, request.deadline_s)
+            ended = await waits.run(owner, request)
         self._send(
             HandoffEnded(
                 request.id,

@@ -28,10 +28,14 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
 
 
 class Reserve(msgspec.Struct, frozen=True, tag="reserve"):
-    """Ask for slots to write blocks into. Reply: `Reserved`."""
+    """Ask for slots to write blocks into. Reply: `Reserved`.
+
+    `tenant` says whose blocks they are: a digest of the cache salt (`kvtransfer.tenant`), empty without one.
+    """
 
     id: int
     keys: list[bytes]
+    tenant: bytes = b""
 
 
 class Commit(msgspec.Struct, frozen=True, tag="commit"):
@@ -78,6 +82,7 @@ class AwaitHandoff(msgspec.Struct, frozen=True, tag="await_handoff"):
     handoff_id: str
     source: str | None
     deadline_s: float
+    tenant: bytes = b""  # whose blocks they are
 
 
 class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
@@ -93,6 +98,7 @@ class Fetch(msgspec.Struct, frozen=True, tag="fetch"):
     labels: list[int]
     source: str
     deadline_s: float
+    tenant: bytes = b""  # whose blocks they are
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):

@@ -7,13 +7,15 @@ instead. Everything that is here is pinned until `close`.
 from collections.abc import Sequence
 
 from kvtransfer.store import Store
+from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
 
 
 class PullSink:
-    """A `BlockSink` of a store. One pull, then `close`."""
+    """A `BlockSink` of a store, for blocks of one tenant. One pull, then `close`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tenant: Tenant = NO_TENANT) -> None:
+        self._tenant = tenant
         self.announced: Sequence[BlockKey] = ()
         self._store = store
         self._owner = store.open_owner()
@@ -27,7 +29,7 @@ class PullSink:
 
     def reserve(self, keys: Sequence[BlockKey]) -> Sequence[memoryview | None]:
         """See `BlockSink`."""
-        slots = self._store.reserve(self._owner, keys).slots
+        slots = self._store.reserve(self._owner, keys, self._tenant).slots
         arena = self._store.arena
         return [None if slot is None or arena is None else arena.slot(slot) for slot in slots]
 

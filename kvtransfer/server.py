@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 ACCEPT_TURNS = 3
 """Turns of the loop until a connection that it has accepted is known here: asyncio takes two."""
 
+EVICTED_AT_ONCE = 256
+"""Blocks that are evicted between two looks at the loop: about a millisecond."""
+
 POPULATE_BYTES = 32 * 1024 * 1024
 """How much of the arena is made resident between two looks at the loop."""
 
@@ -63,7 +66,8 @@ class StoreServer:
             lambda: StoreConnection(self._reception), "\0" + self._settings.socket_name, backlog=1024
         )
         await self._transport.serve(self.store)
-        self._housekeeping = [loop.create_task(self._sweep()), loop.create_task(self._populate())]
+        work = (self._sweep(), self._populate(), self._keep_room())
+        self._housekeeping = [loop.create_task(job) for job in work]
 
     async def close(self) -> None:
         """Close every connection and end every wait. What the store held is gone."""
@@ -93,6 +97,14 @@ class StoreServer:
         while True:
             await asyncio.sleep(self._settings.sweep_s)
             self.store.expire()
+
+    async def _keep_room(self) -> None:
+        """Evict down to the low watermark whenever the high one is passed, a batch at a time."""
+        while True:
+            left = await self.store.until_crowded()
+            while left > 0 and (gone := self.store.make_room(min(left, EVICTED_AT_ONCE))):
+                left -= gone
+                await asyncio.sleep(0)
 
     async def _populate(self) -> None:
         """Once the arena exists, make it resident in another thread while the store already works."""

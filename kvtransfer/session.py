@@ -70,7 +70,7 @@ class StoreSession:
         return Attached(request.id, arena.slots, arena.slot_bytes)
 
     def _reserve(self, request: Reserve) -> Reply:
-        reservation = self._store.reserve(self.owner, request.keys)
+        reservation = self._store.reserve(self.owner, request.keys, request.tenant)
         return Reserved(request.id, reservation.slots, reservation.full)
 
     def _announce(self, request: Announce) -> Reply:

@@ -1,9 +1,11 @@
 """What a store is told when it starts. Independent of `configs`: `cluster` fills it in."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kvtransfer.eviction.choice import PolicyName
 from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES
+from kvtransfer.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,4 +22,7 @@ class StoreSettings:
     max_waits: int = 8_192  # waits of one connection at once
     max_connections: int = 4_096
     eviction: PolicyName = "prefix_aware"
+    high_watermark: float = 1.0  # with more of the slots than this in use, blocks are evicted ...
+    low_watermark: float = 1.0  # ... until no more than this are
+    tenant_weights: Mapping[Tenant, float] = field(default_factory=dict)  # 1.0 for others
     sweep_s: float = 1.0  # between two looks for hand-offs past their time

@@ -1,16 +1,18 @@
 """The slot table: which block is in which slot, and who may touch it. Pure: no memory, clock or I/O.
 
 Invariants (`check`): a key names at most one slot that is being written or can be read; only COMMITTED slots are on
-offer for eviction; a slot has pins exactly in PINNED and DISTRUSTED, and a writer exactly in WRITING; a label leads to
-a block that can be read and has it. A slot's number is stable while it is pinned, so a pin is held by slot, not by key.
+offer for eviction; a slot has pins exactly in PINNED and DISTRUSTED, and a writer exactly in WRITING; the shares know
+which tenant holds how many slots. A slot's number is stable while it is pinned: pins are held by slot, not by key.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
-from kvtransfer.eviction.policy import EvictionPolicy
+from kvtransfer.eviction.shares import TenantShares
+from kvtransfer.slot_records import Reservation, SlotStatistics, Watermarks
 from kvtransfer.states import SLOT_TRANSITIONS, SlotEvent, SlotState
+from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
 
 Owner = int
@@ -29,58 +31,55 @@ class _Slot:
     owner: Owner | None = None
     checksum: int = 0
     pins: int = 0
-    label: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """For each key a slot, or None when it is here, being written, or (`full` of them) has no room."""
-
-    slots: list[int | None]
-    full: int
-
-
-@dataclass(frozen=True, slots=True)
-class SlotStatistics:
-    """Slots by state (they sum to all slots; distrusted ones count as pinned) and counters that only grow."""
-
-    free: int
-    writing: int
-    committed: int
-    pinned: int
-    pins: int
-    committed_blocks: int
-    evicted_blocks: int
-    distrusted_blocks: int
+    tenant: Tenant = NO_TENANT
 
 
 class SlotTable:
     """Owns the state of every slot."""
 
-    def __init__(self, slots: int, policy: EvictionPolicy, followers: Iterable[Follower] = ()) -> None:
-        self._followers = followers
+    def __init__(self, slots: int, shares: TenantShares, marks: Watermarks, tell: Follower) -> None:
+        self._marks = marks
+        self._tell = tell
         self._slots = [_Slot() for _ in range(slots)]
         self._free = list(range(slots - 1, -1, -1))
         self._by_key: dict[BlockKey, int] = {}
-        self._by_label: dict[int, int] = {}
         self._written_by: dict[Owner, dict[BlockKey, int]] = {}
-        self._policy = policy
+        self._shares = shares
         self._counts = dict.fromkeys(SlotState, 0) | {SlotState.FREE: slots}
         self._pins = self._committed_blocks = self._evicted_blocks = self._distrusted_blocks = 0
 
-    def reserve(self, keys: Sequence[BlockKey], owner: Owner) -> Reservation:
+    def reserve(self, keys: Sequence[BlockKey], owner: Owner, tenant: Tenant = NO_TENANT) -> Reservation:
         """Slots for `owner` to write the blocks that are not here. What is here counts as used, so it goes last."""
         for key in reversed(keys):
             self._touch(key)
+        missing = sum(key not in self._by_key for key in dict.fromkeys(keys))
+        self.evict(missing - len(self._free), tenant)
         slots: list[int | None] = []
         full = 0
         for key in keys:
             slot = None
             if key not in self._by_key:
-                slot = self._reserve_one(key, owner)
+                slot = self._reserve_one(key, owner, tenant)
                 full += slot is None
             slots.append(slot)
         return Reservation(slots, full)
+
+    @property
+    def crowding(self) -> int:
+        """How many blocks must go to reach the low watermark, once the high one is passed; 0 before."""
+        used = len(self._slots) - len(self._free)
+        return used - self._marks.low if used > self._marks.high else 0
+
+    def evict(self, count: int, wanting: Tenant | None = None) -> int:
+        """Free up to `count` slots, for `wanting` or for whoever comes; how many."""
+        chosen = self._shares.choose(count, wanting) if count > 0 else ()
+        for slot in chosen:
+            key = self._slots[slot].key
+            self._move(slot, SlotEvent.EVICT)
+            self._vacate(slot)
+            self._tell(key, False)
+        self._evicted_blocks += len(chosen)
+        return len(chosen)
 
     def commit(self, key: BlockKey, checksum: int, owner: Owner) -> int | None:
         """The owner's slot holds the whole block: its slot, readable now; None when the owner was not writing it."""
@@ -89,7 +88,7 @@ class SlotTable:
             return None
         entry = self._move(slot, SlotEvent.COMMIT)
         entry.owner, entry.checksum = None, checksum
-        self._policy.offer(slot, key)
+        self._shares.offer(entry.tenant, slot, key)
         self._committed_blocks += 1
         self._tell(key, True)
         return slot
@@ -117,7 +116,7 @@ class SlotTable:
         if slot is None or self._slots[slot].state not in READABLE:
             return None
         if self._slots[slot].state is SlotState.COMMITTED:
-            self._policy.withdraw(slot)
+            self._withdraw(slot)
         self._move(slot, SlotEvent.PIN).pins += 1
         self._pins += 1
         return slot
@@ -135,33 +134,18 @@ class SlotTable:
         if slot is None or self._slots[slot].state not in READABLE:
             return False
         if self._slots[slot].state is SlotState.COMMITTED:
-            self._policy.withdraw(slot)
+            self._withdraw(slot)
         del self._by_key[key]
-        self._unlabel(slot)
         if self._move(slot, SlotEvent.DISTRUST).state is SlotState.FREE:
             self._empty(slot)
         self._distrusted_blocks += 1
         self._tell(key, False)
         return True
 
-    def label(self, key: BlockKey, label: int) -> bool:
-        """Keep this name with a readable block. False when it is not here or has one: the first stays."""
+    def is_readable(self, key: BlockKey) -> bool:
+        """Whether the block can be pinned."""
         slot = self._by_key.get(key)
-        if slot is None or self._slots[slot].state not in READABLE or self._slots[slot].label is not None:
-            return False
-        self._slots[slot].label = label
-        self._by_label[label] = slot
-        return True
-
-    def label_of(self, key: BlockKey) -> int | None:
-        """The name kept with the block, if there is one."""
-        slot = self._by_key.get(key)
-        return None if slot is None else self._slots[slot].label
-
-    def labelled(self, labels: Iterable[int]) -> list[BlockKey]:
-        """The blocks with these names, up to the first that cannot be read."""
-        slots = takewhile(lambda slot: slot is not None, map(self._by_label.get, labels))
-        return [self._slots[slot].key for slot in slots if slot is not None]
+        return slot is not None and self._slots[slot].state in READABLE
 
     def readable(self) -> list[BlockKey]:
         """Every block that can be pinned."""
@@ -194,19 +178,16 @@ class SlotTable:
         for state in SlotState:
             assert self._counts[state] == sum(entry.state is state for entry in self._slots)
         assert sorted(self._free) == [i for i, e in enumerate(self._slots) if e.state is SlotState.FREE]
-        assert len(self._policy) == self._counts[SlotState.COMMITTED]
+        assert len(self._shares) == self._counts[SlotState.COMMITTED]
+        self._shares.check(Counter(entry.tenant for entry in self._slots if entry.state is not SlotState.FREE))
         assert self._pins == sum(entry.pins for entry in self._slots)
         for index, entry in enumerate(self._slots):
             assert (entry.pins > 0) == (entry.state in (SlotState.PINNED, SlotState.DISTRUSTED))
             assert (entry.owner is not None) == (entry.state is SlotState.WRITING)
-            assert entry.label is None or entry.state in READABLE
             named = entry.state in (SlotState.WRITING, *READABLE)
             assert named == (self._by_key.get(entry.key) == index)
             if entry.owner is not None:
                 assert self._written_by[entry.owner][entry.key] == index
-        for label, slot in self._by_label.items():
-            assert self._slots[slot].label == label
-            assert self._slots[slot].state in READABLE
         assert sum(map(len, self._written_by.values())) == self._counts[SlotState.WRITING]
 
     def __repr__(self) -> str:
@@ -222,26 +203,16 @@ class SlotTable:
         entry.state = after
         return entry
 
-    def _reserve_one(self, key: BlockKey, owner: Owner) -> int | None:
-        slot = self._free.pop() if self._free else self._evict()
-        if slot is None:
+    def _reserve_one(self, key: BlockKey, owner: Owner, tenant: Tenant) -> int | None:
+        if not self._free:
             return None
+        slot = self._free.pop()
         entry = self._move(slot, SlotEvent.RESERVE)
-        entry.key, entry.owner = key, owner
+        entry.key, entry.owner, entry.tenant = key, owner, tenant
+        self._shares.hold(tenant)
         self._by_key[key] = slot
         self._written_by.setdefault(owner, {})[key] = slot
         return slot
-
-    def _evict(self) -> int | None:
-        slot = self._policy.choose()
-        if slot is None:
-            return None
-        key = self._slots[slot].key
-        self._move(slot, SlotEvent.EVICT)
-        self._vacate(slot)
-        self._tell(key, False)
-        self._evicted_blocks += 1
-        return self._free.pop()
 
     def _unpin_one(self, slot: int) -> None:
         entry = self._slots[slot]
@@ -249,31 +220,25 @@ class SlotTable:
         entry.pins -= 1
         self._pins -= 1
         if entry.state is SlotState.COMMITTED:
-            self._policy.offer(slot, entry.key)
+            self._shares.offer(entry.tenant, slot, entry.key)
         elif entry.state is SlotState.FREE:
             self._empty(slot)
-
-    def _tell(self, key: BlockKey, readable: bool) -> None:
-        for follower in self._followers:
-            follower(key, readable)
 
     def _touch(self, key: BlockKey) -> None:
         slot = self._by_key.get(key)
         if slot is not None and self._slots[slot].state is SlotState.COMMITTED:
-            self._policy.withdraw(slot)
-            self._policy.offer(slot, key)
+            self._withdraw(slot)
+            self._shares.offer(self._slots[slot].tenant, slot, key)
+
+    def _withdraw(self, slot: int) -> None:
+        self._shares.withdraw(self._slots[slot].tenant, slot)
 
     def _vacate(self, slot: int) -> None:
         del self._by_key[self._slots[slot].key]
         self._empty(slot)
 
-    def _unlabel(self, slot: int) -> None:
-        label, self._slots[slot].label = self._slots[slot].label, None
-        if label is not None and self._by_label.get(label) == slot:
-            del self._by_label[label]
-
     def _empty(self, slot: int) -> None:
-        self._unlabel(slot)
         entry = self._slots[slot]
-        entry.key, entry.owner, entry.checksum = b"", None, 0
+        self._shares.give_back(entry.tenant)
+        entry.key, entry.owner, entry.checksum, entry.tenant = b"", None, 0, NO_TENANT
         self._free.append(slot)

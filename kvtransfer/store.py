@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from kvtransfer.arena import Arena
-from kvtransfer.books import StoreBooks
+from kvtransfer.books import CROWDED, StoreBooks
 from kvtransfer.errors import NeverAnnounced
 from kvtransfer.handoffs import HandoffView
 from kvtransfer.settings import StoreSettings
@@ -31,6 +31,11 @@ class Store(StoreBooks):
         while self.arena is None:
             await self._signals.changed(self)
         return self.arena
+
+    async def until_crowded(self) -> int:
+        """How many blocks must go, as soon as the high watermark is passed. Looks at the next reservation first."""
+        await self._signals.changed(CROWDED)
+        return self.crowding
 
     async def until(self, handoff_id: str, is_enough: Callable[[HandoffView], bool]) -> HandoffView:
         """The announced hand-off as soon as it is enough. The caller has joined it, and brings the deadline."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from kvtransfer.protocol import AwaitHandoff, Fetch
 from kvtransfer.pulling import PullSink
 from kvtransfer.slots import Owner
 from kvtransfer.store import Store
@@ -26,28 +27,30 @@ class HandoffWaits:
         self._store = store
         self._transport = transport
 
-    async def run(self, owner: Owner, handoff_id: str, source: str | None, deadline_s: float) -> WaitEnded:
-        """Wait at most `deadline_s` seconds; `source` is another store's address, or None or our own for this node."""
-        if source is None or source == self._transport.address:
-            ended = await self._on_this_node(owner, handoff_id, deadline_s)
+    async def run(self, owner: Owner, asked: AwaitHandoff) -> WaitEnded:
+        """Wait for a hand-off on this node, or on another one, whose address it names."""
+
+        def gather(keys: Sequence[BlockKey]) -> list[BlockKey]:
+            return self._store.gather(owner, asked.handoff_id, keys)
+
+        if asked.source is None or asked.source == self._transport.address:
+            ended = await self._on_this_node(owner, asked.handoff_id, asked.deadline_s)
         else:
-            ended = await self._from(
-                source, handoff_id, deadline_s, lambda keys: self._store.gather(owner, handoff_id, keys)
-            )
+            sink = PullSink(self._store, asked.tenant)
+            ended = await self._from(asked.source, asked.handoff_id, asked.deadline_s, sink, gather)
         self._store.counters.failed_handoffs += ended.outcome == "failed"
         self._store.counters.late_handoffs += ended.outcome == "late"
         return ended
 
-    async def fetch(
-        self, owner: Owner, handoff_id: str, labels: list[int], source: str, deadline_s: float
-    ) -> WaitEnded:
-        """The blocks with these labels from the store at `source`, as far as it has them, in at most `deadline_s`."""
+    async def fetch(self, owner: Owner, asked: Fetch) -> WaitEnded:
+        """The blocks with these labels from another store, as far as it has them."""
 
         def gather(keys: Sequence[BlockKey]) -> list[BlockKey]:
-            self._store.label(keys, labels[: len(keys)])
-            return self._store.gather(owner, handoff_id, keys)
+            self._store.label(keys, asked.labels[: len(keys)])
+            return self._store.gather(owner, asked.handoff_id, keys)
 
-        return await self._from(source, labels, deadline_s, gather)
+        sink = PullSink(self._store, asked.tenant)
+        return await self._from(asked.source, asked.labels, asked.deadline_s, sink, gather)
 
     async def _on_this_node(self, owner: Owner, handoff_id: str, deadline_s: float) -> WaitEnded:
         started, store = time.monotonic(), self._store
@@ -65,9 +68,8 @@ class HandoffWaits:
         finally:
             store.leave(handoff_id)
 
-    async def _from(self, source: str, asked: Asked, deadline_s: float, gather: Gather) -> WaitEnded:
+    async def _from(self, source: str, asked: Asked, deadline_s: float, sink: PullSink, gather: Gather) -> WaitEnded:
         started = time.monotonic()
-        sink = PullSink(self._store)
         try:
             result = await self._transport.pull(source, asked, sink, deadline_s)
             left_s = max(0.0, started + deadline_s - time.monotonic())

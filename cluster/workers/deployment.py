@@ -27,6 +27,7 @@ from cluster.workers.worker import Worker, WorkerSettings
 from configs.schema import BatonConfig, PoolConfig, TimeoutConfig
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.settings import StoreSettings
+from kvtransfer.tenant import tenant_of
 
 log = logging.getLogger("ray.serve")
 
@@ -104,6 +105,9 @@ class WorkerReplica:
                 handoff_ttl_s=store.handoff_ttl_s,
                 connect_s=self._config.timeouts.connect_s,
                 eviction=store.eviction,
+                high_watermark=store.high_watermark,
+                low_watermark=store.low_watermark,
+                tenant_weights={tenant_of(salt): weight for salt, weight in store.tenant_weights.items()},
             ),
             streams=store.streams,
             idle_exit_s=store.idle_exit_s,

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from cluster.dataplane.frames import Fetch, Handoff
 from kvtransfer.errors import KvTransferError
 from kvtransfer.protocol import HandoffEnded
+from kvtransfer.tenant import Tenant
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +33,15 @@ class HandoffStore(Protocol):
         """Where other stores reach this one; empty while it is away."""
         ...
 
-    async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
-        """Raises `KvTransferError` or `OSError` when the store is away."""
+    async def await_handoff(
+        self, handoff_id: str, source: str | None, deadline_s: float, tenant: Tenant
+    ) -> HandoffEnded:
+        """The blocks are the tenant's. Raises `KvTransferError` or `OSError` when the store is away."""
         ...
 
-    async def fetch(self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float) -> HandoffEnded:
+    async def fetch(
+        self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float, tenant: Tenant
+    ) -> HandoffEnded:
         """Bring blocks from another store; they stay pinned until `release`. Raises like `await_handoff`."""
         ...
 
@@ -70,8 +75,9 @@ class Held:
 class Hold:
     """One wait. `source_lost` may come before, during or after it."""
 
-    def __init__(self, handoff: Handoff) -> None:
+    def __init__(self, handoff: Handoff, tenant: Tenant) -> None:
         self._handoff = handoff
+        self._tenant = tenant
         self.handoff_id = handoff.handoff_id
         self._source_lost = False
         self._scope: asyncio.Timeout | None = None
@@ -92,7 +98,7 @@ class Hold:
             async with asyncio.timeout(self._handoff.deadline_s + REPLY_MARGIN_S) as self._scope:
                 try:
                     ended = await store.await_handoff(
-                        self._handoff.handoff_id, self._source(store), self._handoff.deadline_s
+                        self._handoff.handoff_id, self._source(store), self._handoff.deadline_s, self._tenant
                     )
                 finally:
                     self._scope = None
@@ -113,13 +119,13 @@ class Hold:
         return Held("late", held_s, "the store did not answer in time")
 
 
-async def bring(fetch: Fetch, labels: Sequence[int], store: HandoffStore) -> Held:
-    """Bring blocks with these labels from another node's store. Returns when the engine may have the request."""
+async def bring(fetch: Fetch, labels: Sequence[int], tenant: Tenant, store: HandoffStore) -> Held:
+    """Bring a tenant's blocks with these labels from another node. Returns when the engine may have the request."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
         async with asyncio.timeout(fetch.deadline_s + REPLY_MARGIN_S):
-            ended = await store.fetch(fetch.fetch_id, labels, fetch.source, fetch.deadline_s)
+            ended = await store.fetch(fetch.fetch_id, labels, fetch.source, fetch.deadline_s, tenant)
     except TimeoutError:
         return Held("late", loop.time() - began, "the store did not answer in time")
     except (OSError, KvTransferError) as error:

@@ -24,6 +24,7 @@ from cluster.workers.kv_events import KvBlocks, Prompt
 from cluster.workers.leg_report import Finish, after_fetch, after_handoff, complete, count_outputs, expecting
 from cluster.workers.load import LegCounters
 from kvtransfer.errors import KvTransferError, StoreLost
+from kvtransfer.tenant import tenant_of
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +53,9 @@ class Leg:
         self._sink = sink
         self._services = services
         self._prompt = Prompt(unpack_token_ids(generate.token_ids), generate.cache_salt, generate.lora_name)
-        self._hold = Hold(generate.handoff) if generate.role == "decode" and generate.handoff is not None else None
+        self._tenant = tenant_of(generate.cache_salt)
         handoff, fetch = generate.handoff, generate.fetch
+        self._hold = Hold(handoff, self._tenant) if generate.role == "decode" and handoff is not None else None
         self._pins = _pins(handoff.handoff_id, services) if handoff is not None else None
         self._fetched_pins = _pins(fetch.fetch_id, services) if fetch is not None else None
         self._answered = False
@@ -159,7 +161,7 @@ class Leg:
         self.work = LegWork(self.work.requests, max(1, len(self._prompt.token_ids) - fetch.end_tokens))
         self.held = True
         try:
-            fetched = await bring(fetch, labels, store)
+            fetched = await bring(fetch, labels, self._tenant, store)
         finally:
             self.held = False
         self._services.counters.fetched(fetched)

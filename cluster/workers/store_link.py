@@ -16,6 +16,7 @@ from cluster.workers.hold import HandoffStore
 from kvtransfer.errors import KvTransferError, StoreLost
 from kvtransfer.net_changes import MAX_TAKEN_KEYS
 from kvtransfer.protocol import HandoffEnded, StoreStatistics, Watched
+from kvtransfer.tenant import Tenant
 
 log = logging.getLogger(__name__)
 
@@ -171,13 +172,17 @@ class StoreLink:
 
     # HandoffStore
 
-    async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
+    async def await_handoff(
+        self, handoff_id: str, source: str | None, deadline_s: float, tenant: Tenant
+    ) -> HandoffEnded:
         """See `HandoffStore`."""
-        return await self._live().await_handoff(handoff_id, source, deadline_s)
+        return await self._live().await_handoff(handoff_id, source, deadline_s, tenant)
 
-    async def fetch(self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float) -> HandoffEnded:
+    async def fetch(
+        self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float, tenant: Tenant
+    ) -> HandoffEnded:
         """See `HandoffStore`."""
-        return await self._live().fetch(handoff_id, labels, source, deadline_s)
+        return await self._live().fetch(handoff_id, labels, source, deadline_s, tenant)
 
     async def conclude(self, handoff_id: str) -> None:
         """See `HandoffStore`. Without a connection nobody waits at this store."""

@@ -16,6 +16,7 @@ from kvtransfer.connector.orders import BlockLoad, LoadOrder, LoadResult, SaveOr
 from kvtransfer.connector.plan import LoadVerdict, PinnedPrefix, blocks_to_save, judge_load
 from kvtransfer.connector.settings import LegParams
 from kvtransfer.connector.store_link import StoreLink
+from kvtransfer.tenant import Tenant, tenant_of
 from kvtransfer.transport import BlockKey
 
 
@@ -28,6 +29,7 @@ class SchedulerRequest(Protocol):
     num_prompt_tokens: int
     num_tokens: int
     kv_transfer_params: dict[str, Any] | None
+    cache_salt: str | None
     skip_reading_prefix_cache: bool
 
 
@@ -39,6 +41,7 @@ class RequestState:
 
     request: SchedulerRequest
     params: LegParams
+    tenant: Tenant
     saved: int = 0
     prefix: PinnedPrefix | None = None
     unreadable: bool = False
@@ -73,7 +76,7 @@ class SchedulerSide:
         """A new request: announce its hand-off, if it has one."""
         self._notice_reconnection()
         params = LegParams.from_params(request.kv_transfer_params)
-        self._requests[request.request_id] = RequestState(request, params)
+        self._requests[request.request_id] = RequestState(request, params, tenant_of(request.cache_salt))
         if params.handoff_id is not None:
             prompt_blocks = request.num_prompt_tokens // self._block_size
             self._handoffs.announce(params.handoff_id, tuple(request.block_hashes[:prompt_blocks]))
@@ -184,18 +187,17 @@ class SchedulerSide:
         return found
 
     def _reserve(self, filled: Mapping[BlockKey, tuple[int, RequestState]]) -> list[SaveOrder]:
-        if not filled:
-            return []
-        keys = list(filled)
-        reserved = self._link.reserve(keys)
-        if reserved.full:
-            self._counters.no_room_blocks += reserved.full
-            self._handoffs.give_up(keys, reserved.slots)
-        saves = [
-            SaveOrder(key, filled[key][0], slot)
-            for key, slot in zip(keys, reserved.slots, strict=True)
-            if slot is not None
-        ]
+        by_tenant: dict[Tenant, list[BlockKey]] = {}
+        for key, (_, state) in filled.items():
+            by_tenant.setdefault(state.tenant, []).append(key)
+        saves = []
+        for tenant, keys in by_tenant.items():
+            reserved = self._link.reserve(keys, tenant)
+            if reserved.full:
+                self._counters.no_room_blocks += reserved.full
+                self._handoffs.give_up(keys, reserved.slots)
+            slots = zip(keys, reserved.slots, strict=True)
+            saves += [SaveOrder(key, filled[key][0], slot) for key, slot in slots if slot is not None]
         self._in_flight.update(save.key for save in saves)
         return saves
 

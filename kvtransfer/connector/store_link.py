@@ -13,6 +13,7 @@ from kvtransfer.client import StoreClient
 from kvtransfer.connector.settings import ConnectorSettings
 from kvtransfer.errors import RequestRefused, StoreLost
 from kvtransfer.protocol import PinnedBlock, Reserved
+from kvtransfer.tenant import Tenant
 from kvtransfer.transport import BlockKey
 
 RECONNECT_S = 1.0
@@ -36,9 +37,9 @@ class StoreLink:
         client = self._connected()
         return client.epoch if client is not None else ""
 
-    def reserve(self, keys: Sequence[BlockKey]) -> Reserved:
+    def reserve(self, keys: Sequence[BlockKey], tenant: Tenant) -> Reserved:
         nothing = Reserved(id=0, slots=[None] * len(keys), full=0)
-        answer: Reserved = self._ask(lambda client: client.reserve(keys), nothing)
+        answer: Reserved = self._ask(lambda client: client.reserve(keys, tenant), nothing)
         return answer
 
     def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int]) -> None:

@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from kvtransfer.eviction.choice import PolicyName, policy_maker
+from kvtransfer.eviction.choice import PolicyName
 from kvtransfer.slots import SlotTable
 from tests.benchmarks import machine
 from tests.benchmarks.eviction_optimum import optimal_hits
 from tests.benchmarks.eviction_prompts import Prompts, azure, mooncake
+from tests.support.slot_tables import slot_table
 
 CAPACITIES = (4_096, 8_192, 16_384, 32_768)
 DECODE_LAG = 4
@@ -37,7 +38,7 @@ class Row:
 
     policy: str
     hits: Sequence[int]
-    block_us: float
+    block_us: float | None
 
 
 def main() -> None:
@@ -47,9 +48,11 @@ def main() -> None:
         chosen = prompts.first(QUICK_PROMPTS) if options.quick else prompts
         print(f"\n{chosen.about}\n{chosen.facts()}")
         capacities = [chosen.scaled(capacity) for capacity in options.capacities]
-        rows = [measure(name, chosen, capacities) for name in get_args(PolicyName)]
-        rows.append(Row("Belady", [optimal_hits(chosen.keys, capacity) for capacity in capacities], 0.0))
-        print(as_text(rows, capacities, chosen))
+        print(head(capacities), flush=True)
+        for name in get_args(PolicyName):
+            print(line(measure(name, chosen, capacities), chosen), flush=True)
+        optimum = Row("Belady", [optimal_hits(chosen.keys, capacity) for capacity in capacities], None)
+        print(line(optimum, chosen), flush=True)
 
 
 def parse() -> argparse.Namespace:
@@ -68,7 +71,7 @@ def measure(name: PolicyName, prompts: Prompts, capacities: Sequence[int]) -> Ro
 
 def served_hits(name: PolicyName, prompts: Sequence[Sequence[bytes]], capacity: int) -> int:
     """Blocks found by all prompts in a store of `capacity` slots."""
-    table = SlotTable(capacity, policy_maker(name, capacity)())
+    table = slot_table(capacity, name)
     decoding: deque[Sequence[bytes]] = deque()
     hits = 0
     for keys in prompts:
@@ -108,15 +111,16 @@ def pin_prefix(table: SlotTable, keys: Sequence[bytes]) -> list[int]:
     return slots
 
 
-def as_text(rows: Sequence[Row], capacities: Sequence[int], prompts: Prompts) -> str:
+def head(capacities: Sequence[int]) -> str:
+    """Above the hit ratios."""
+    return "".join(["policy".ljust(16), *(f"{capacity:,} slots".rjust(14) for capacity in capacities), "   us/block"])
+
+
+def line(row: Row, prompts: Prompts) -> str:
     """Hit ratios by capacity."""
-    head = ["policy", *(f"{capacity:,} slots" for capacity in capacities), "us/block"]
-    lines = [head]
-    for row in rows:
-        ratios = [f"{hits / prompts.blocks:.4f}" for hits in row.hits]
-        lines.append([row.policy, *ratios, f"{row.block_us:.1f}" if row.block_us else "-"])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    ratios = [f"{hits / prompts.blocks:.4f}".rjust(14) for hits in row.hits]
+    cost = "-" if row.block_us is None else f"{row.block_us:.1f}"
+    return "".join([row.policy.ljust(16), *ratios, cost.rjust(11)])
 
 
 if __name__ == "__main__":

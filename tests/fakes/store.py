@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kvtransfer.errors import KvTransferError, StoreLost
 from kvtransfer.protocol import HandoffEnded, HandoffOutcome, StoreStatistics, Watched
+from kvtransfer.tenant import NO_TENANT, Tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Wait:
     source: str | None
     deadline_s: float
     ended: "asyncio.Future[HandoffEnded]" = field(compare=False)
+    tenant: Tenant = NO_TENANT
 
     @property
     def present(self) -> int:
@@ -42,16 +44,22 @@ class FakeStore:
         self.changes.put_nowait(Watched(0, True, [], [], []))
         self._changed = asyncio.Event()
 
-    async def await_handoff(self, handoff_id: str, source: str | None, deadline_s: float) -> HandoffEnded:
+    async def await_handoff(
+        self, handoff_id: str, source: str | None, deadline_s: float, tenant: Tenant
+    ) -> HandoffEnded:
         if self.lost.is_set():
             raise StoreLost("closed")
-        wait = self.waits[handoff_id] = Wait(handoff_id, source, deadline_s, asyncio.get_running_loop().create_future())
+        wait = self.waits[handoff_id] = Wait(
+            handoff_id, source, deadline_s, asyncio.get_running_loop().create_future(), tenant
+        )
         self._changed.set()
         return await wait.ended
 
-    async def fetch(self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float) -> HandoffEnded:
+    async def fetch(
+        self, handoff_id: str, labels: Sequence[int], source: str, deadline_s: float, tenant: Tenant
+    ) -> HandoffEnded:
         self.fetched[handoff_id] = list(labels)
-        return await self.await_handoff(handoff_id, source, deadline_s)
+        return await self.await_handoff(handoff_id, source, deadline_s, tenant)
 
     async def conclude(self, handoff_id: str) -> None:
         if self.lost.is_set():

@@ -1,16 +1,19 @@
 """The slot table against a naive model: a dict of blocks, without slots, policy or counters."""
 
 from dataclasses import dataclass, field
-from itertools import takewhile
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kvtransfer.eviction.lru import LeastRecentlyUsed
-from kvtransfer.slots import SlotTable
+from kvtransfer.eviction.choice import PolicyName
+from kvtransfer.slot_records import Watermarks
+from tests.support.slot_tables import slot_table
 
-SLOTS = 4
-keys = st.sampled_from([bytes([i]) * 4 for i in range(7)])
+SLOTS = 7
+WEIGHTS = {b"y": 2.0}
+tenants = st.sampled_from([b"", b"x", b"y"])
+keys = st.sampled_from([bytes([i]) * 4 for i in range(12)])
 owners = st.integers(1, 3)
 
 
@@ -20,7 +23,7 @@ class Block:
     owner: int | None
     checksum: int = 0
     pins: int = 0
-    labelled: bool = False
+    tenant: bytes = b""
 
 
 @dataclass
@@ -32,40 +35,75 @@ class Model:
     def used(self) -> int:
         return len(self.blocks) + len(self.distrusted)
 
+    def held(self, tenant: bytes) -> int:
+        return sum(block.tenant == tenant for block in (*self.blocks.values(), *self.distrusted))
+
+    @property
+    def tenants(self) -> set[bytes]:
+        return {block.tenant for block in (*self.blocks.values(), *self.distrusted)}
+
     @property
     def evictable(self) -> list[bytes]:
         return [key for key, block in self.blocks.items() if block.owner is None and not block.pins]
 
 
 class SlotTableAgainstDict(RuleBasedStateMachine):
+    policy: PolicyName
+
     def __init__(self) -> None:
         super().__init__()
-        self.table = SlotTable(SLOTS, LeastRecentlyUsed())
+        self.gone: list[bytes] = []
+        self.table = slot_table(SLOTS, self.policy, WEIGHTS, Watermarks(SLOTS - 2, SLOTS - 1), self._told)
         self.model = Model()
 
-    @rule(wanted=st.lists(keys, max_size=4), owner=owners)
-    def reserve(self, wanted: list[bytes], owner: int) -> None:
-        reservation = self.table.reserve(wanted, owner)
+    def _told(self, key: bytes, readable: bool) -> None:
+        if not readable:
+            self.gone.append(key)
+
+    @rule(wanted=st.lists(keys, max_size=4), owner=owners, tenant=tenants)
+    def reserve(self, wanted: list[bytes], owner: int, tenant: bytes) -> None:
+        shares = self._shares(self.model.tenants | {tenant})
+        reservation = self.table.reserve(wanted, owner, tenant)
+        evicted_from = self._evicted()
         full = 0
         for key, slot in zip(wanted, reservation.slots, strict=True):
             if slot is not None:
-                self._make_way(slot)
                 assert key not in self.model.blocks
-                self.model.blocks[key] = Block(slot, owner)
+                assert all(block.slot != slot for block in (*self.model.blocks.values(), *self.model.distrusted))
+                self.model.blocks[key] = Block(slot, owner, tenant=tenant)
             elif key not in self.model.blocks:
                 full += 1
         assert reservation.full >= full
+        for other in evicted_from - {tenant}:
+            assert self.model.held(other) >= shares[other], "pushed below its share"
         if full:
-            assert not self.model.evictable
             assert self.model.used == SLOTS
+            for key in self.model.evictable:
+                other = self.model.blocks[key].tenant
+                assert other != tenant
+                assert self.model.held(other) <= shares[other]
 
-    def _make_way(self, slot: int) -> None:
-        """A slot that was in use can only have been given away by eviction."""
-        before = [key for key, block in self.model.blocks.items() if block.slot == slot]
-        for key in before:
+    @precondition(lambda self: self.table.crowding)
+    @rule(most=st.integers(1, SLOTS))
+    def make_room(self, most: int) -> None:
+        shares, evictable = self._shares(self.model.tenants), len(self.model.evictable)
+        evicted = self.table.evict(min(most, self.table.crowding))
+        assert evicted == len(self.gone) <= evictable
+        for tenant in self._evicted():
+            assert self.model.held(tenant) >= shares[tenant]
+
+    def _evicted(self) -> set[bytes]:
+        """Only what was committed and unpinned may have gone; whose it was."""
+        evicted_from = set()
+        for key in self.gone:
             assert key in self.model.evictable
-            del self.model.blocks[key]
-        assert all(block.slot != slot for block in self.model.distrusted)
+            evicted_from.add(self.model.blocks.pop(key).tenant)
+        self.gone.clear()
+        return evicted_from
+
+    def _shares(self, tenants: set[bytes]) -> dict[bytes, int]:
+        weights = {tenant: WEIGHTS.get(tenant, 1.0) for tenant in tenants}
+        return {tenant: int((SLOTS - 2) / sum(weights.values()) * weight) for tenant, weight in weights.items()}
 
     @rule(key=keys, owner=owners, checksum=st.integers(0, 2**64 - 1))
     def commit(self, key: bytes, owner: int, checksum: int) -> None:
@@ -117,22 +155,9 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         assert self.table.distrust(key) == is_here
         if block is not None and is_here:
             del self.model.blocks[key]
+            self.gone.remove(key)
             if block.pins:
                 self.model.distrusted.append(block)
-
-    @rule(key=keys)
-    def label(self, key: bytes) -> None:
-        block = self.model.blocks.get(key)
-        takes_it = block is not None and block.owner is None and not block.labelled
-        assert self.table.label(key, key[0]) == takes_it
-        if block is not None and takes_it:
-            block.labelled = True
-
-    @rule(wanted=st.lists(keys, max_size=4))
-    def find_by_label(self, wanted: list[bytes]) -> None:
-        blocks = [self.model.blocks.get(key) for key in wanted]
-        found = list(takewhile(lambda pair: pair[1] is not None and pair[1].labelled, zip(wanted, blocks, strict=True)))
-        assert self.table.labelled(key[0] for key in wanted) == [key for key, _ in found]
 
     def _pinned(self) -> list[Block]:
         return [b for b in (*self.model.blocks.values(), *self.model.distrusted) if b.pins]
@@ -152,4 +177,14 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
             assert self.table.is_being_written(key) == (block.owner is not None)
 
 
-TestSlotTable = SlotTableAgainstDict.TestCase
+def machine_of(policy: PolicyName) -> type[RuleBasedStateMachine]:
+    machine = type(f"SlotTable_{policy}", (SlotTableAgainstDict,), {"policy": policy})
+    machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+    return machine
+
+
+TestPrefixAware = machine_of("prefix_aware").TestCase
+TestLru = machine_of("lru").TestCase
+TestArc = machine_of("arc").TestCase
+TestS3Fifo = machine_of("s3_fifo").TestCase
+TestSieve = machine_of("sieve").TestCase

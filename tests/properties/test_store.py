@@ -1,6 +1,7 @@
 """The whole store against a naive model: owners come and go, blocks keep their bytes, nothing is held for nobody."""
 
 from collections import Counter
+from itertools import takewhile
 
 import pytest
 from hypothesis import settings
@@ -32,7 +33,16 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.store = Store(StoreSettings(SLOTS * SLOT_BYTES, "unused", max_handoffs=2, handoff_ttl_s=10.0), self.clock)
+        limits = StoreSettings(
+            SLOTS * SLOT_BYTES,
+            "unused",
+            max_handoffs=2,
+            handoff_ttl_s=10.0,
+            high_watermark=0.8,
+            low_watermark=0.6,
+            tenant_weights={b"y": 2.0},
+        )
+        self.store = Store(limits, self.clock)
         self.arena: Arena = self.store.attach(SLOT_BYTES)
         self.writing: dict[int, dict[bytes, int]] = {}  # by owner: key to slot
         self.pins: dict[int, Counter[bytes]] = {}
@@ -68,10 +78,10 @@ class StoreAgainstDict(RuleBasedStateMachine):
         del self.writing[owner], self.pins[owner], self.gathered[owner]
 
     @precondition(lambda self: self.writing)
-    @rule(data=st.data(), wanted=keys)
-    def reserve(self, data: st.DataObject, wanted: list[bytes]) -> None:
+    @rule(data=st.data(), wanted=keys, tenant=st.sampled_from([b"", b"x", b"y"]))
+    def reserve(self, data: st.DataObject, wanted: list[bytes], tenant: bytes) -> None:
         owner = self.owner(data)
-        slots = self.store.reserve(owner, wanted).slots
+        slots = self.store.reserve(owner, wanted, tenant).slots
         taken = {slot for written in self.writing.values() for slot in written.values()}
         for key, slot in zip(wanted, slots, strict=True):
             if slot is not None:
@@ -164,6 +174,20 @@ class StoreAgainstDict(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.clock.now += seconds
         self.store.expire()
+
+    @rule(wanted=keys)
+    def label(self, wanted: list[bytes]) -> None:
+        readable = set(self.store.readable())
+        before = {key for key in wanted if self.store.label_of(key) is not None}
+        assert self.store.label(wanted, [key[0] for key in wanted]) == len((set(wanted) & readable) - before)
+        found = self.store.labelled([key[0] for key in wanted])
+        assert found == list(takewhile(lambda key: key in readable, wanted))
+
+    @rule()
+    def make_room(self) -> None:
+        crowding = self.store.crowding
+        evictable = self.store.slot_statistics().committed
+        assert self.store.make_room(crowding) == min(crowding, evictable)
 
     @rule()
     def watch(self) -> None:

@@ -165,7 +165,8 @@ class EngineCore:
             return
         kept = [index for index in range(first, end) if index != self.injected.current.withhold_block]
         keys = [sequence.hashes[index] for index in kept]
-        self.saver.save(keys, [sequence.blocks[index] for index in kept], self._settings.device_blocks)
+        blocks = [sequence.blocks[index] for index in kept]
+        self.saver.save(keys, blocks, sequence.job.tenant, self._settings.device_blocks)
 
     def _sample(self, sequence: Sequence, now_s: float) -> None:
         whole = len(sequence.tokens) // sequence.block_size

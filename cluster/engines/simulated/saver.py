@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from cluster.engines.simulated.block_table import BlockTable
 from cluster.engines.simulated.device import DeviceMemory
 from cluster.engines.simulated.faults import Injected
 from cluster.engines.simulated.store_link import Attachment, StoreLink
 from kvtransfer.errors import KvTransferError, RequestRefused
+from kvtransfer.tenant import Tenant
 
 _TOGETHER = 256  # blocks reserved and committed at once
 
@@ -25,6 +27,7 @@ class SavedBlock:
 
     key: bytes
     block: int
+    tenant: Tenant
 
 
 @dataclass(slots=True)
@@ -63,10 +66,10 @@ class BlockSaver:
         self._gathering.conclusions.append(handoff_id)
         self._something.set()
 
-    def save(self, keys: Sequence[bytes], blocks: Sequence[int], max_waiting: int) -> None:
-        """Commit whole blocks; without a store, or with `max_waiting` waiting already, they are only counted."""
+    def save(self, keys: Sequence[bytes], blocks: Sequence[int], tenant: Tenant, max_waiting: int) -> None:
+        """Commit a tenant's whole blocks; without a store, or with `max_waiting` waiting, they are only counted."""
         room = max_waiting - len(self._gathering.saves) if self._link.attachment else 0
-        taken = [SavedBlock(key, block) for key, block in zip(keys, blocks, strict=True)][: max(0, room)]
+        taken = [SavedBlock(key, block, tenant) for key, block in zip(keys, blocks, strict=True)][: max(0, room)]
         self.unsaved_blocks += len(keys) - len(taken)
         self._table.share([save.block for save in taken])
         self._gathering.saves += taken
@@ -89,9 +92,10 @@ class BlockSaver:
         left = gathered.saves
         try:
             while left:
-                await self._save(left[:_TOGETHER])
-                self._release(left[:_TOGETHER])
-                left = left[_TOGETHER:]
+                together = _of_one_tenant(left[:_TOGETHER])
+                await self._save(together)
+                self._release(together)
+                left = left[len(together) :]
         finally:
             self._release(left)
         await self._tell(lambda to: map(to.client.conclude, gathered.conclusions))
@@ -107,6 +111,7 @@ class BlockSaver:
             await self._link.lose(attachment)
 
     async def _save(self, saves: list[SavedBlock]) -> None:
+        """All of one tenant."""
         attachment = self._link.attachment
         saved = 0
         if attachment is not None:
@@ -120,7 +125,7 @@ class BlockSaver:
 
     async def _commit(self, attachment: Attachment, saves: list[SavedBlock]) -> int:
         """How many of the blocks the store has now, or has no room for."""
-        reserved = await attachment.client.reserve([save.key for save in saves])
+        reserved = await attachment.client.reserve([save.key for save in saves], saves[0].tenant)
         written = [(save, slot) for save, slot in zip(saves, reserved.slots, strict=True) if slot is not None]
         if written:
             checksums = [self._write(attachment, save.block, slot) for save, slot in written]
@@ -140,3 +145,8 @@ class BlockSaver:
         self._table.release([save.block for save in saves])
         if saves:
             self._released()
+
+
+def _of_one_tenant(saves: Sequence[SavedBlock]) -> list[SavedBlock]:
+    """The first ones, up to another tenant's."""
+    return list(takewhile(lambda save: save.tenant == saves[0].tenant, saves))

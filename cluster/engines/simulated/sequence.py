@@ -16,6 +16,7 @@ from cluster.engines.simulated.delta_queue import DeltaQueue
 from cluster.engines.simulated.output_text import OutputText
 from cluster.engines.simulated.sampling import Sampling
 from cluster.engines.simulated.tokens import block_hash
+from kvtransfer.tenant import Tenant, tenant_of
 
 
 class Phase(Enum):
@@ -50,6 +51,11 @@ class Job:
     queue: DeltaQueue = field(default_factory=DeltaQueue)
     sequences: "list[Sequence]" = field(default_factory=list)
     concluded: bool = False  # nothing more is committed for its hand-off
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose blocks it makes."""
+        return tenant_of(self.request.cache_salt)
 
     @property
     def announced(self) -> bool:

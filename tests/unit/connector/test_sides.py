@@ -15,6 +15,7 @@ from kvtransfer.connector.scheduler import SchedulerSide
 from kvtransfer.connector.settings import ConnectorSettings, LegParams
 from kvtransfer.connector.store_link import StoreLink
 from kvtransfer.connector.worker import WorkerSide
+from kvtransfer.tenant import tenant_of
 from tests.support.store_thread import SECRET, StoreThread, running_store
 
 BLOCK = 16
@@ -32,6 +33,7 @@ class FakeRequest:
     seed: int = 0
     handoff: str | None = None
     num_computed_tokens: int = 0
+    cache_salt: str | None = None
     skip_reading_prefix_cache: bool = False
     block_hashes: list[bytes] = field(init=False)
     kv_transfer_params: dict[str, Any] | None = field(init=False)
@@ -304,3 +306,14 @@ def _flip_a_bit(store: StoreThread, key: bytes) -> None:
         arena.slot(block.slot)[5] ^= 1
         arena.close()
         client.unpin([key])
+
+
+def test_the_store_learns_whose_blocks_they_are_and_never_the_salt(store: StoreThread, producer: FakeEngine) -> None:
+    requests = [FakeRequest(str(seed), 2 * BLOCK, seed, cache_salt=salt) for seed, salt in enumerate([None, "a", "b"])]
+    for number, request in enumerate(requests):
+        producer.scheduler.admit(request)
+        producer.device[:, 2 * number : 2 * number + 2] = number + 1
+    tables = {request.request_id: [2 * i, 2 * i + 1] for i, request in enumerate(requests)}
+    producer.step(dict.fromkeys(tables, 2 * BLOCK), tables)
+    assert store.look(lambda it: [it._slots._shares.held(tenant_of(salt)) for salt in (None, "a", "b")]) == [2, 2, 2]
+    assert store.look(lambda it: it._slots._shares.tenants) == 3

@@ -2,8 +2,9 @@
 
 import pytest
 
-from kvtransfer.eviction.lru import LeastRecentlyUsed
-from kvtransfer.slots import Reservation, SlotTable
+from kvtransfer.slot_records import Reservation
+from kvtransfer.slots import SlotTable
+from tests.support.slot_tables import slot_table
 
 A, B, C, D = b"a", b"b", b"c", b"d"
 ME, OTHER = 1, 2
@@ -11,7 +12,7 @@ ME, OTHER = 1, 2
 
 @pytest.fixture
 def table() -> SlotTable:
-    return SlotTable(3, LeastRecentlyUsed())
+    return slot_table(3)
 
 
 def fill(table: SlotTable, *keys: bytes) -> None:

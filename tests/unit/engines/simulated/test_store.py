@@ -19,6 +19,7 @@ from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
+from kvtransfer.tenant import tenant_of
 from tests.unit.engines.simulated.bench import (
     clear_prefix_cache,
     has_store,
@@ -275,3 +276,14 @@ async def test_closing_a_request_while_it_loads_leaves_nothing_held(node: Node) 
     await until(lambda: held_blocks(decoder) == 0)
     assert (await client.statistics()).pins == 0
     await client.close()
+
+
+async def test_a_tenant_reads_no_block_of_another_from_the_store(node: Node) -> None:
+    prompt = prompt_of(100)
+    writer, reader = await node.engine(), await node.engine()
+    await run(writer, replace(request("a", prompt, handoff_id="h", max_tokens=1), cache_salt="a"))
+    await until(lambda: node.server.store._slots._shares.held(tenant_of("a")) == 100 // node.settings.block_size)
+    for salt, blocks in (("b", 0), (None, 0), ("a", 99 // node.settings.block_size)):
+        answer = await run(reader, replace(request(f"to {salt}", prompt, max_tokens=5), cache_salt=salt))
+        assert cost(answer)[0] == blocks
+        clear_prefix_cache(reader)
