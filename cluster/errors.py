@@ -5,6 +5,7 @@
     ├── Overloaded            nobody's        429   the client may, after `retry_after_s`
     ├── NoReplicaReady        ours            503   the client may
     ├── ReplicaLost           ours            503   by the coordinator, elsewhere
+    ├── CannotContinue        ours            503   not retried
     ├── EngineFailed          ours            500   by the coordinator, elsewhere
     ├── DeadlineExceeded      ours            504   not retried
     └── ProtocolViolation     the peer's      —     its connection is closed
@@ -52,6 +53,12 @@ class ReplicaLost(BatonError):
     status = 503
     retryable = True
     retry_after_s = 1.0
+
+
+class CannotContinue(BatonError):
+    """A stream lost its worker, and no other can go on exactly where it ended."""
+
+    status = 503
 
 
 class EngineFailed(BatonError):

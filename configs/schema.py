@@ -42,6 +42,12 @@ class VllmEngineConfig(Frozen):
     kind: Literal["vllm"] = "vllm"
     args: dict[str, JsonValue] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict, description="environment of the replica before vLLM is imported")
+    replay_tokens: int = Field(
+        4096,
+        ge=0,
+        description="tokens sampled once more, a step each, when an answer with a seed, penalties or a grammar goes on"
+        " here after its worker was lost; one that had more fails",
+    )
 
 
 class SimulatedEngineConfig(Frozen):
@@ -175,6 +181,9 @@ class TimeoutConfig(Frozen):
     body_s: PositiveSeconds = Field(60.0, description="a request whose body is not there by then fails with 408")
     handoff_s: PositiveSeconds = Field(
         60.0, description="how long decode waits for prefill's blocks before it recomputes"
+    )
+    replica_s: PositiveSeconds = Field(
+        60.0, description="how long a request that lost its replica waits when no other is there, before it fails"
     )
     load_s: PositiveSeconds = Field(5.0, description="an engine's round trip to its store; later, it goes on without")
     connect_s: PositiveSeconds = Field(5.0, description="opening and greeting a data-plane or store connection")

@@ -5,13 +5,13 @@ once and once; `close` also awaits the watch.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cluster.coordinator.observer import Observer
 from cluster.coordinator.prefill_leg import prefill_sampling
 from cluster.coordinator.workers import GenerationRequest, Leg, Stream, Workers
-from cluster.dataplane.frames import Handoff, LegReport
+from cluster.dataplane.frames import Emitted, Handoff, LegReport
 from cluster.errors import BatonError, ReplicaLost
 from routing.block_keys import PromptKeys
 from routing.ledger import Lease, Ledger
@@ -32,9 +32,15 @@ class PrefillEnd:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What an attempt is to do. Seconds from now: `deadline_s` for the whole, `handoff_s` for waiting for blocks."""
+    """What an attempt is to do. Seconds from now: `deadline_s` for the whole, `handoff_s` for waiting for blocks.
+
+    `left` is the request less what the client has had: what is placed, and what prefill computes. Decode gets the
+    `request` itself and what was `emitted`.
+    """
 
     request: GenerationRequest
+    left: GenerationRequest
+    emitted: Sequence[Emitted]
     handoff_id: str
     deadline_s: float
     handoff_s: float
@@ -74,7 +80,9 @@ class Attempt:
     def open(self, order: Order) -> None:
         """Send both legs. Raises `ReplicaLost` when decode is gone; a lost prefill is only reported."""
         source = self._source(order)
-        decode_leg = Leg("decode", order.request, order.request.sampling, source, order.deadline_s)
+        decode_leg = Leg(
+            "decode", order.request, order.request.sampling, source, order.deadline_s, emitted=order.emitted
+        )
         self._decode = self._workers.open(self.decision.decode, decode_leg)
         self._observer.legs("decode", 1)
         if source is not None and self.decision.prefill is not None:
@@ -125,8 +133,8 @@ class Attempt:
     def _open_prefill(self, replica_id: str, order: Order) -> None:
         leg = Leg(
             "prefill",
-            replace(order.request, outputs=1, max_tokens=1),
-            prefill_sampling(order.request.sampling),
+            replace(order.left, outputs=1, max_tokens=1),
+            prefill_sampling(order.left.sampling),
             Handoff(order.handoff_id),
             order.deadline_s,
         )
@@ -182,7 +190,7 @@ def can_source(workers: Workers, decision: Decision) -> bool:
     return True
 
 
-def place(request: GenerationRequest, keys: PromptKeys, exclude: frozenset[str]) -> RouteRequest:
+def place(request: GenerationRequest, keys: PromptKeys) -> RouteRequest:
     """The request as the router sees it."""
     return RouteRequest(
         request_id=request.request_id,
@@ -190,6 +198,5 @@ def place(request: GenerationRequest, keys: PromptKeys, exclude: frozenset[str])
         max_tokens=request.max_tokens,
         outputs=request.outputs,
         may_disaggregate=request.may_disaggregate,
-        exclude=exclude,
         keys=keys,
     )

@@ -10,13 +10,24 @@ from dataclasses import replace
 
 from cluster.coordinator.attempt import Attempt, Order, PrefillEnd, can_source, place
 from cluster.coordinator.lifecycle import Event, Instruction, Lifecycle, State
+from cluster.coordinator.patience import Patience
+from cluster.coordinator.progress import Progress
 from cluster.coordinator.resources import Resources
 from cluster.coordinator.timeline import Timeline
 from cluster.coordinator.workers import GenerationRequest
 from cluster.dataplane.frames import Delta
-from cluster.errors import BatonError, DeadlineExceeded, InvalidRequest, NoReplicaReady
+from cluster.errors import BatonError, CannotContinue, DeadlineExceeded, InvalidRequest, NoReplicaReady
 from routing.block_keys import PromptKeys
 from routing.errors import NoCandidate
+from routing.fleet import Fleet
+from routing.router import Decision, RouteRequest
+
+
+class _NobodyNow(Exception):
+    """No replica is there for a request that had one; it is to look again in `pause_s` seconds."""
+
+    def __init__(self, pause_s: float) -> None:
+        self.pause_s = pause_s
 
 
 class Journey:
@@ -32,8 +43,9 @@ class Journey:
         self._expired = False
         self._attempt: Attempt | None = None
         self._exclude: frozenset[str] = frozenset()
-        self._keys = PromptKeys(request.token_ids, request.cache_salt, request.lora_name)
-        self._unfinished = set(range(request.outputs))
+        self._keys = _keys(request)
+        self._progress = Progress(request)
+        self._patience = Patience(resources.settings.replica_s)
 
     @property
     def state(self) -> State:
@@ -63,6 +75,8 @@ class Journey:
                     raise self._too_late()
                 attempt = self._attempt or self._begin()
                 deltas = await attempt.decode.next()
+            except _NobodyNow as nobody:
+                await asyncio.sleep(nobody.pause_s)
             except BatonError as error:
                 await self._setback(self._too_late() if self._expired else error)
             else:
@@ -82,12 +96,9 @@ class Journey:
         left_s = self._deadline_at - now
         if left_s <= 0:
             raise self._too_late()
-        request = place(self._request, self._keys, self._exclude)
-        try:
-            decision = self._with.router.route(request, self._with.workers.fleet(), now, self._with.rng)
-        except NoCandidate as error:
-            self._lifecycle.on(Event.NO_CANDIDATE)
-            raise NoReplicaReady(str(error)) from error
+        left = self._progress.left()
+        request = place(left, self._keys)
+        decision = self._choose(request, now)
         if not can_source(self._with.workers, decision):
             decision = replace(decision, prefill=None, why=f"{decision.why}, but prefill has just gone")
         self._lifecycle.on(Event.ROUTED_LOCAL if decision.prefill is None else Event.ROUTED_DISAGGREGATED)
@@ -101,8 +112,32 @@ class Journey:
             self._with.ledger.reserve(decision, request, now),
             self._prefill_ended,
         )
-        attempt.open(Order(self._request, self._with.handoff_ids.next(), left_s, self._with.settings.handoff_s))
+        handoff_id, handoff_s = self._with.handoff_ids.next(), self._with.settings.handoff_s
+        attempt.open(Order(self._request, left, self._progress.emitted(), handoff_id, left_s, handoff_s))
         return attempt
+
+    def _choose(self, request: RouteRequest, now: float) -> Decision:
+        """The router's choice; after some waiting also among replicas that failed the request, if there is no other."""
+        fleet, why = self._with.workers.fleet(), ""
+        for exclude in (self._exclude, frozenset[str]()) if self._patience.forgives(now) else (self._exclude,):
+            try:
+                decision = self._with.router.route(replace(request, exclude=exclude), fleet, now, self._with.rng)
+            except NoCandidate as error:
+                why = str(error)
+            else:
+                self._patience.reset()
+                return decision
+        raise self._nobody(fleet, now, why)
+
+    def _nobody(self, fleet: Fleet, now: float, why: str) -> Exception:
+        """No replica fits. One that was lost may come back, or another in its place: who had one waits."""
+        pause_s = self._patience.pause_s(now) if self._timeline.attempts else None
+        if pause_s is None:
+            self._lifecycle.on(Event.NO_CANDIDATE)
+            return NoReplicaReady(why)
+        self._lifecycle.on(Event.NONE_NOW)
+        self._exclude &= {replica.replica_id for replica in fleet.replicas.values() if replica.ready}
+        return _NobodyNow(pause_s)
 
     def _expire(self) -> None:
         """The deadline has come. A closed stream wakes its reader: one timer for all reads, not one for each."""
@@ -130,9 +165,9 @@ class Journey:
         if self._lifecycle.state is not State.DECODING:
             self._lifecycle.on(Event.FIRST_TOKEN)
             self._attempt.first_token()
+        self._progress.take(deltas)
         self._timeline.deltas(deltas)
-        self._unfinished -= {delta.index for delta in deltas if delta.finish_reason is not None}
-        if not self._unfinished:
+        if self._progress.finished:
             self._lifecycle.on(Event.FINISHED)
             self._over("finished")
             await self._end_attempt()
@@ -142,6 +177,8 @@ class Journey:
         step = Instruction.FAIL if self._lifecycle.ended else self._lifecycle.on(_event(error))
         if step is Instruction.REROUTE and self._attempt is not None:
             self._exclude |= {self._attempt.decision.decode}
+            self._progress.leg_lost()
+            self._keys = _keys(self._progress.left())
         if step is Instruction.FAIL:
             self._over(outcome_of(error))
         await self._end_attempt()
@@ -160,10 +197,14 @@ class Journey:
             await attempt.close()
 
 
+def _keys(request: GenerationRequest) -> PromptKeys:
+    return PromptKeys(request.token_ids, request.cache_salt, request.lora_name)
+
+
 def _event(error: BatonError) -> Event:
     """What a decode leg's error means to the lifecycle. A draining replica is as good as a lost one."""
     match error:
-        case InvalidRequest():
+        case InvalidRequest() | CannotContinue():
             return Event.REFUSED
         case DeadlineExceeded():
             return Event.DEADLINE

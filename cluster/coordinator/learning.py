@@ -43,7 +43,7 @@ class Learner:
             return
         self._lengths.observe(ended.request.max_tokens, ended.generated_tokens // ended.request.outputs)
         placement = ended.placement
-        if placement.decision is None:
+        if placement.decision is None or ended.resumes:
             return
         if placement.decision.predicted is not None and placement.ttft_s is not None:
             self._error.observe(placement.decision.predicted.ttft_s, placement.ttft_s)

@@ -1,10 +1,10 @@
 """The lifecycle of one request: a table of states and events, and what each step asks of the coordinator.
 
-    ROUTING     no leg is open
+    ROUTING     no leg is open; the client may have had tokens of a leg that was lost
     PREFILLING  both legs are sent, prefill is not done
     WAITING     prefill is done, decode has not spoken yet
     COMPUTING   decode computes the prompt itself (no prefill leg, or it was lost)
-    DECODING    the client has had tokens
+    DECODING    tokens come
 
 Only `Lifecycle.on` changes a state, and only by `TRANSITIONS`; an event that a state does not expect raises `KeyError`.
 A terminal state expects nothing. Drawn in docs/lifecycle.md.
@@ -33,6 +33,7 @@ class Event(Enum):
     ROUTED_DISAGGREGATED = "routed disaggregated"
     ROUTED_LOCAL = "routed local"
     NO_CANDIDATE = "no candidate"
+    NONE_NOW = "none now"  # no candidate, for a request that had one and waits for another
     PREFILL_DONE = "prefill done"
     PREFILL_LOST = "prefill lost"
     FIRST_TOKEN = "first token"
@@ -50,43 +51,38 @@ class Instruction(Enum):
 
     CONTINUE = "continue"  # nothing but what it is doing
     TELL_SOURCE_LOST = "tell source lost"  # decode must not wait for the prefill leg
-    REROUTE = "reroute"  # close both legs, route again without the replica that failed
+    REROUTE = "reroute"  # close both legs, route again without the replica that failed, with what the client has had
+    WAIT = "wait"  # look again in a while
     FINISH = "finish"  # close what is open: the answer is complete
     FAIL = "fail"  # close both legs and raise the error that came with the event
     ABORT = "abort"  # close both legs: nobody listens
 
 
 _ALWAYS = {Event.DEADLINE: State.FAILED, Event.CLIENT_GONE: State.CANCELLED, Event.BROKEN: State.FAILED}
-_SILENT = {
-    Event.FIRST_TOKEN: State.DECODING,
+_OPEN = {
     Event.DECODE_LOST: State.ROUTING,
     Event.ATTEMPTS_SPENT: State.FAILED,
     Event.REFUSED: State.FAILED,
+    **_ALWAYS,
 }
+_SILENT = {Event.FIRST_TOKEN: State.DECODING, **_OPEN}
 
 TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     State.ROUTING: {
         Event.ROUTED_DISAGGREGATED: State.PREFILLING,
         Event.ROUTED_LOCAL: State.COMPUTING,
+        Event.NONE_NOW: State.ROUTING,
         Event.NO_CANDIDATE: State.FAILED,
         **_ALWAYS,
     },
-    State.PREFILLING: {
-        Event.PREFILL_DONE: State.WAITING,
-        Event.PREFILL_LOST: State.COMPUTING,
-        **_SILENT,
-        **_ALWAYS,
-    },
-    State.WAITING: {**_SILENT, **_ALWAYS},
-    State.COMPUTING: {**_SILENT, **_ALWAYS},
+    State.PREFILLING: {Event.PREFILL_DONE: State.WAITING, Event.PREFILL_LOST: State.COMPUTING, **_SILENT},
+    State.WAITING: _SILENT,
+    State.COMPUTING: _SILENT,
     State.DECODING: {
         Event.FINISHED: State.FINISHED,
         Event.PREFILL_DONE: State.DECODING,
         Event.PREFILL_LOST: State.DECODING,
-        Event.DECODE_LOST: State.FAILED,
-        Event.ATTEMPTS_SPENT: State.FAILED,
-        Event.REFUSED: State.FAILED,
-        **_ALWAYS,
+        **_OPEN,
     },
     State.FINISHED: {},
     State.FAILED: {},
@@ -112,6 +108,8 @@ def instruction(state: State, event: Event, budget: int) -> Instruction:
     reached = TRANSITIONS[state][settle(event, budget)]
     if state is State.PREFILLING and event is Event.PREFILL_LOST:
         return Instruction.TELL_SOURCE_LOST
+    if event is Event.NONE_NOW:
+        return Instruction.WAIT
     return _ON_ENTRY.get(reached, Instruction.CONTINUE)
 
 

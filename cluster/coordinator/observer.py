@@ -34,7 +34,9 @@ class Ended:
     """How a request ended. `outcome` is "finished", "cancelled" or the name of what failed, e.g. "replica_lost".
 
     `cached_tokens` of the prompt decode did not compute, `prefill_cached_tokens` prefill did not. `itl_s` is the mean
-    time from token to token; None with fewer than two tokens.
+    time from token to token; None with fewer than two tokens. `resumes` counts the attempts that went on with tokens
+    of an attempt before; then `prefill` and `decode` are of the last of them, and what is said of the prompt and of the
+    first token is of the one that made it.
     """
 
     request: GenerationRequest
@@ -49,6 +51,7 @@ class Ended:
     timings: Timings
     prefill: LegReport | None
     decode: LegReport | None
+    resumes: int = 0
 
 
 class EndListener(Protocol):

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from cluster.coordinator.observer import Ended, EndListener, Observer
+from cluster.coordinator.observer import Ended, EndListener, Observer, Timings
 from cluster.coordinator.placement import Placement
 from cluster.coordinator.timings import Marks, split
 from cluster.coordinator.workers import GenerationRequest
@@ -25,6 +25,7 @@ class Timeline:
     ) -> None:
         now = clock()
         self.attempts = 0
+        self._resumes = 0
         self._request = request
         self._clock = clock
         self._observer = observer
@@ -47,16 +48,21 @@ class Timeline:
         return self._clock() - self._marks.started_at
 
     def routed(self, decision: Decision) -> None:
-        """A new attempt: what is known of an earlier one's legs is void."""
+        """A new attempt: what is known of an earlier one's legs is void, but for how it made the first token."""
         self.attempts += 1
-        self._marks = Marks(self._marks.started_at, routed_at=self._clock())
         self._prefill = self._decode = None
+        self._observer.routed(decision)
+        if self._marks.first_token_at is not None:
+            self._resumes += 1
+            return
+        self._marks = Marks(self._marks.started_at, routed_at=self._clock())
         self._prefill_cached_tokens = 0
         self._placement.routed(decision)
-        self._observer.routed(decision)
 
     def prefill_done(self, report: LegReport | None, cached_tokens: int) -> None:
         """The prefill leg ended well; it did not have to compute `cached_tokens` of the prompt."""
+        if self._resumes:
+            return
         self._marks.prefill_ended_at = self._clock()
         self._prefill = report
         self._prefill_cached_tokens = cached_tokens
@@ -82,9 +88,10 @@ class Timeline:
             prefill_cached_tokens=self._prefill_cached_tokens,
             itl_s=self._itl_s(),
             attempts=self.attempts,
-            timings=split(self._marks, self.age_s, self._prefill, self._decode),
+            timings=self._timings(),
             prefill=self._prefill,
             decode=self._decode,
+            resumes=self._resumes,
         )
         for listener in (self._observer, *self._listeners):
             _tell(listener, ended)
@@ -95,6 +102,11 @@ class Timeline:
         decision = self._placement.decision
         if decision is not None and decision.predicted is not None:
             self._observer.predicted(decision.predicted, self._placement.ttft_s)
+
+    def _timings(self) -> Timings:
+        """The reports of a request that was resumed are not of the legs that made its first token."""
+        reports = (None, None) if self._resumes else (self._prefill, self._decode)
+        return split(self._marks, self.age_s, *reports)
 
     def _itl_s(self) -> float | None:
         return self._gaps_s / self._gaps if self._gaps else None

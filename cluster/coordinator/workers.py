@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.coordinator.placement import Placement
-from cluster.dataplane.frames import Delta, Fetch, Handoff, Role, WorkerInfo
+from cluster.dataplane.frames import Delta, Emitted, Fetch, Handoff, Role, WorkerInfo
 from routing.fleet import Fleet
 
 
@@ -38,6 +38,8 @@ class GenerationRequest:
 class Leg:
     """One stream to open on one worker. `sampling` of a prefill leg asks for one token. What the leg that computes the
     prompt fetches and loads: see `cluster.dataplane.frames.Generate`.
+
+    With `emitted` a decode leg goes on with these outputs of the request, and only with these, from where they are.
     """
 
     role: Role
@@ -47,6 +49,12 @@ class Leg:
     deadline_s: float
     fetch: Fetch | None = None
     load_limit_tokens: int | None = None
+    emitted: Sequence[Emitted] = ()
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs it is to finish."""
+        return 1 if self.role == "prefill" else len(self.emitted) or self.request.outputs
 
 
 class Stream(Protocol):
@@ -55,7 +63,8 @@ class Stream(Protocol):
     async def next(self) -> Sequence[Delta]:
         """What has come since the last call, at most one merged delta for each output; waits for at least one.
 
-        Raises `ReplicaLost`, `EngineFailed`, `InvalidRequest`, `DeadlineExceeded` or `NoReplicaReady` (draining).
+        Raises `ReplicaLost`, `EngineFailed`, `InvalidRequest`, `DeadlineExceeded`, `NoReplicaReady` (draining) or
+        `CannotContinue`.
         """
         ...
 

@@ -16,10 +16,10 @@ import msgspec
 
 from kvtransfer.framing import frame as framed
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 Role = Literal["prefill", "decode"]
-FailureKind = Literal["invalid", "engine", "unavailable", "deadline", "draining"]
+FailureKind = Literal["invalid", "engine", "unavailable", "deadline", "draining", "cannot_continue"]
 KvTier = Literal["device", "host"]
 KV_TIERS: tuple[KvTier, ...] = ("device", "host")
 
@@ -81,6 +81,19 @@ class Delta(msgspec.Struct, array_like=True, omit_defaults=True):
         if self.prompt_logprobs is None:
             self.prompt_logprobs = later.prompt_logprobs
         self.report = later.report
+
+
+class Emitted(msgspec.Struct, array_like=True, frozen=True):
+    """What the client has had of an output that is not finished: its leg was lost, another worker goes on from here.
+
+    Of the text that `token_ids` make, `text_chars` characters were sent: what a stop string or an unfinished character
+    held back was not. `cumulative_logprob` is that of the last token, where log-probabilities were asked for.
+    """
+
+    index: int
+    token_ids: list[int]
+    text_chars: int = 0
+    cumulative_logprob: float | None = None
 
 
 class Handoff(msgspec.Struct, array_like=True, frozen=True):
@@ -218,6 +231,9 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     On the prefill leg, `handoff` names under which id the prompt's blocks are announced. On the decode leg, it says
     what to wait for. The leg that computes the prompt may have to `fetch` blocks first, and takes no more than the
     first `load_limit_tokens` of the prompt from its store (None: all that is there).
+
+    A decode leg with `emitted` goes on with those outputs, and only with those, of a request that lost its leg: each
+    after its prompt and the tokens it has. `sampling` stays what it was. A prefill leg has these tokens in `token_ids`.
     """
 
     stream: int
@@ -233,6 +249,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     priority: int = 0
     deadline_s: float = 600.0
     trace_headers: dict[str, str] | None = None
+    emitted: list[Emitted] = []
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

@@ -36,6 +36,7 @@ from cluster.dataplane.kv_inbox import KvInbox, KvListener
 from cluster.dataplane.stream import WorkerStream, opening
 from cluster.errors import (
     BatonError,
+    CannotContinue,
     DeadlineExceeded,
     EngineFailed,
     InvalidRequest,
@@ -56,6 +57,7 @@ _ERRORS: dict[FailureKind, type[BatonError]] = {
     "unavailable": ReplicaLost,
     "deadline": DeadlineExceeded,
     "draining": NoReplicaReady,
+    "cannot_continue": CannotContinue,
 }
 
 
@@ -242,7 +244,7 @@ class WorkerLink:
         number = self._next_number
         connection.send(opening(number, leg))
         stream = self.streams[number] = WorkerStream(
-            1 if leg.role == "prefill" else leg.request.outputs,
+            leg.outputs,
             lambda: self._abort(number),
             lambda: connection.send(SourceLost(number)),
         )

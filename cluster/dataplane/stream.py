@@ -102,4 +102,5 @@ def opening(number: int, leg: Leg) -> Generate:
         priority=request.priority,
         deadline_s=leg.deadline_s,
         trace_headers=request.trace_headers,
+        emitted=list(leg.emitted),
     )

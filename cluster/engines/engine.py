@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from cluster.dataplane.frames import Delta
+from cluster.dataplane.frames import Delta, Emitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,11 @@ class EngineRequest:
     they were read) or, when they could not be found, `missing_reason`: what the hand-off's outcome already told.
     Of the prompt's tokens only the first `load_limit_tokens` may come from the node's store (None: all): loading is not
     always faster than computing.
+
+    With `emitted` the engine goes on with this one output of a request that another engine began: as if it had made
+    those tokens itself, with the positions, counts and states that follow from them, and with `sampling` as it was,
+    whose `n` says no more than which seed the output has. What comes is new: tokens after those, text after the
+    characters that were sent.
     """
 
     request_id: str
@@ -35,6 +40,12 @@ class EngineRequest:
     expected_blocks: int = 0
     missing_reason: Literal["late", "failed", "evicted", "full"] = "evicted"
     load_limit_tokens: int | None = None
+    emitted: Emitted | None = None
+
+    @property
+    def known_tokens(self) -> Sequence[int]:
+        """The prompt and what follows it already."""
+        return self.token_ids if self.emitted is None else [*self.token_ids, *self.emitted.token_ids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +84,8 @@ class Engine(Protocol):
         """The request's tokens as they are made; the last delta of each output has a `finish_reason`.
 
         Closing or cancelling the iterator aborts the request and frees its blocks. Raises
-        `cluster.errors.InvalidRequest` for what the engine cannot accept and `cluster.errors.EngineFailed` when it
-        dies.
+        `cluster.errors.InvalidRequest` for what the engine cannot accept, `cluster.errors.CannotContinue` for what it
+        cannot go on with as it began, and `cluster.errors.EngineFailed` when it dies.
         """
         ...
 

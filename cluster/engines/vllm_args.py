@@ -11,6 +11,7 @@ from vllm.config import KVEventsConfig, KVTransferConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import current_platform
 
+from cluster.engines import vllm_replay
 from cluster.engines.vllm_settings import VllmEngineSettings
 from configs.errors import ConfigError, Problem
 from kvtransfer.connector.settings import CONNECTOR_MODULE, CONNECTOR_NAME, ConnectorSettings
@@ -60,6 +61,14 @@ def _problems(args: Mapping[str, Any], known: Iterable[str]) -> Iterable[Problem
             near = difflib.get_close_matches(key, known, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             yield Problem(SOURCE, key, f"vLLM has no such engine argument{hint}")
+
+
+def attach_replay(config: VllmConfig) -> bool:
+    """Let requests of the engine of `config` replay tokens; False where vLLM takes no logits processor of this kind."""
+    if config.use_v2_model_runner or config.speculative_config is not None:
+        return False
+    config.model_config.logits_processors = [*(config.model_config.logits_processors or ()), vllm_replay.NAME]
+    return True
 
 
 def attach_connector(config: VllmConfig, settings: VllmEngineSettings, fingerprint: KvFingerprint) -> None:

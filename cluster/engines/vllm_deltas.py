@@ -1,20 +1,30 @@
 """From vLLM's request outputs to our deltas. Reads vLLM's objects by attribute and imports none of them."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from cluster.dataplane.frames import Delta, LegReport, PositionLogprobs, TokenLogprob
 from cluster.engines.vllm_ledger import Ledger, Leg
 from cluster.errors import EngineFailed
 
 
+class Seam(Protocol):
+    """Where an output goes on that another engine began."""
+
+    def pass_on(self, delta: Delta) -> Delta | None:
+        """What of it is new; None when nothing is. May end the output."""
+        ...
+
+
 class DeltaStream:
     """The deltas of one leg, output by output. The leg's report goes with the last one."""
 
-    def __init__(self, leg: Leg, ledger: Ledger, block_size: int) -> None:
+    def __init__(self, leg: Leg, ledger: Ledger, block_size: int, seam: Seam | None = None) -> None:
         self._leg = leg
         self._ledger = ledger
         self._block_size = block_size
+        self._seam = seam
+        self.ended = False
 
     def take(self, output: Any, now_s: float) -> Iterator[Delta]:
         """The deltas in one `RequestOutput`."""
@@ -24,10 +34,15 @@ class DeltaStream:
         prompt_logprobs = [_position(p) for p in output.prompt_logprobs] if output.prompt_logprobs else None
         for position, completion in enumerate(output.outputs, start=1):
             delta = _delta(completion)
-            delta.num_cached_tokens, delta.prompt_logprobs = cached, prompt_logprobs
-            if output.finished and position == len(output.outputs):
-                delta.report = self._report(output)
             self._ledger.tokens += len(delta.token_ids)
+            if self._seam is not None:
+                if (new := self._seam.pass_on(delta)) is None:
+                    continue
+                delta, self.ended = new, new.finish_reason is not None
+            delta.num_cached_tokens, delta.prompt_logprobs = cached, prompt_logprobs
+            if self.ended or (output.finished and position == len(output.outputs)):
+                self.ended = True
+                delta.report = self._report(output)
             yield delta
 
     def _report(self, output: Any) -> LegReport:

@@ -102,16 +102,20 @@ class VllmEngine:
 
     async def generate(self, request: EngineRequest) -> AsyncGenerator[Delta, None]:
         name = f"{request.request_id}#{next(self._names)}"
-        leg = Leg(len(request.token_ids), request.expected_blocks, request.missing_reason, time.monotonic())
-        stream = DeltaStream(leg, self._ledger, self.block_size_tokens)
         if self._llm is None:
             raise EngineFailed("the engine is closed")
-        self._ledger.open(name, leg)
         try:
-            async with aclosing(self._vllm.submit(self._llm, request, name)) as outputs:
+            begun = self._vllm.begin(self._llm, request, name, self._facts.replay_tokens)
+            expected_blocks = min(request.expected_blocks, len(begun.prompt) // self.block_size_tokens)
+            leg = Leg(len(begun.prompt), expected_blocks, request.missing_reason, time.monotonic())
+            self._ledger.open(name, leg)
+            stream = DeltaStream(leg, self._ledger, self.block_size_tokens, begun.seam)
+            async with aclosing(self._vllm.submit(self._llm, request, begun, name)) as outputs:
                 async for output in outputs:
                     for delta in stream.take(output, time.monotonic()):
                         yield delta
+                    if stream.ended and not output.finished:
+                        return
         except Exception as error:
             raise self._vllm.translate(error) from error
         finally:

@@ -24,6 +24,7 @@ class VllmEngineSettings:
     step_s: float = 60.0  # an engine that makes no step for this long has failed
     start_s: float = 600.0
     store_timeout_s: float = 2.0  # of one round trip to the store
+    replay_tokens: int = 4096  # tokens sampled once more for an output that cannot go on otherwise
 
     def environment(self) -> dict[str, str]:
         """What vLLM and its processes must find in their environment."""

@@ -15,10 +15,11 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from cluster.engines.engine import EngineRequest
-from cluster.engines.vllm_args import attach_connector, engine_args
+from cluster.engines.vllm_args import attach_connector, attach_replay, engine_args
 from cluster.engines.vllm_identity import fingerprint_of, traits_of
 from cluster.engines.vllm_ledger import Ledger
 from cluster.engines.vllm_observer import Observer, SchedulerState
+from cluster.engines.vllm_resume import Begun, resume
 from cluster.engines.vllm_settings import VllmEngineSettings
 from cluster.errors import BatonError, EngineFailed, InvalidRequest
 from kvtransfer.connector.settings import LegParams
@@ -37,6 +38,7 @@ class EngineFacts:
     events_endpoint: str
     max_model_len: int  # tokens of prompt plus output
     kv_blocks: int  # the device's, less the one vLLM keeps for padding
+    replay_tokens: int  # that an output which goes on here may have it sample once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
             raise EngineFailed(reason)
         fingerprint = fingerprint_of(config)
         attach_connector(config, settings, fingerprint)
+        replay_tokens = settings.replay_tokens if attach_replay(config) else 0
         observer = partial(Observer, state=state, ledger=ledger)
         llm = AsyncLLM.from_vllm_config(config, stat_loggers=[observer], disable_log_stats=True)
     except (ValueError, RuntimeError, OSError) as error:
@@ -75,6 +78,7 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
         config.kv_events_config.endpoint,
         llm.model_config.max_model_len,
         config.cache_config.num_gpu_blocks - 1,
+        replay_tokens,
     )
     return Started(llm, facts)
 
@@ -84,13 +88,21 @@ def fingerprint(settings: VllmEngineSettings) -> KvFingerprint:
     return fingerprint_of(engine_args(settings).create_engine_config())
 
 
-def submit(llm: Any, request: EngineRequest, leg: str) -> Any:
-    """Hand a request to vLLM under the name `leg`; its outputs, as an async generator. Raises `InvalidRequest`."""
+def begin(llm: Any, request: EngineRequest, leg: str, replay_tokens: int) -> Begun:
+    """What vLLM is to be asked for a request. Raises `InvalidRequest` and `CannotContinue`."""
     if request.lora_name is not None:
         raise InvalidRequest(f"LoRA adapter {request.lora_name!r} is not loaded")
+    sampling = _decode_sampling(request, leg)
+    if request.emitted is None:
+        return Begun(request.token_ids, sampling)
+    return resume(request, request.emitted, sampling, llm.tokenizer, replay_tokens)
+
+
+def submit(llm: Any, request: EngineRequest, begun: Begun, leg: str) -> Any:
+    """Hand a request to vLLM under the name `leg`; its outputs, as an async generator."""
     return llm.generate(
-        tokens_input(list(request.token_ids), cache_salt=request.cache_salt),
-        _decode_sampling(request, leg),
+        tokens_input(list(begun.prompt), cache_salt=request.cache_salt),
+        begun.sampling,
         leg,
         trace_headers=request.trace_headers,
         priority=request.priority,

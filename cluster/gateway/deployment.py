@@ -113,4 +113,5 @@ def _coordinator_settings(config: BatonConfig) -> CoordinatorSettings:
         max_attempts=config.gateway.max_attempts,
         request_s=config.timeouts.request_s,
         handoff_s=config.timeouts.handoff_s,
+        replica_s=config.timeouts.replica_s,
     )

@@ -33,6 +33,7 @@ class GatewayMetrics:
         self._attempts = Counter(
             "baton_attempts", "Placements: with a prefill leg, or on decode alone.", ["placement"], registry=registry
         )
+        self._resumed = Counter("baton_resumed", "Times an answer went on on another replica.", registry=registry)
         self._legs = Gauge("baton_legs_in_flight", "Legs in flight.", ["role"], registry=registry)
         self._ttft = _histogram(registry, "time_to_first_token", "From admission to the first token.", _TTFT_S)
         self._itl = TokenGaps("baton_inter_token_seconds", "From token to token of an output.", _ITL_S)
@@ -99,6 +100,7 @@ class GatewayMetrics:
         """See `Observer`."""
         self._outcome(ended.outcome).inc()
         self._cached.inc(ended.cached_tokens)
+        self._resumed.inc(ended.resumes)
         if ended.outcome == "finished":
             self._total.observe(ended.timings.total_s)
         self._observe_parts(ended)

@@ -88,6 +88,7 @@ def _vllm(config: BatonConfig, engine: VllmEngineConfig, surroundings: Surroundi
             step_s=config.timeouts.step_s,
             start_s=config.timeouts.start_s,
             store_timeout_s=config.timeouts.load_s,
+            replay_tokens=engine.replay_tokens,
         )
     )
 

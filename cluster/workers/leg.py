@@ -7,21 +7,29 @@ and its hand-off let go in the node's store; only a prefill leg that answered le
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import msgspec
 
-from cluster.dataplane.frames import Delta, FailureKind, Generate, LegReport
+from cluster.dataplane.frames import Delta, Emitted, FailureKind, Generate, LegReport
 from cluster.dataplane.legs import LegSink, LegWork
 from cluster.dataplane.token_ids import unpack_token_ids
 from cluster.engines.engine import Engine, EngineRequest
-from cluster.errors import EngineFailed, InvalidRequest
+from cluster.errors import CannotContinue, EngineFailed, InvalidRequest
 from cluster.workers.hold import RELEASE_S, HandoffStore, Held, Hold, Pins, bring
 from cluster.workers.kv_events import KvBlocks, Prompt
-from cluster.workers.leg_report import Finish, after_fetch, after_handoff, complete, count_outputs, expecting
+from cluster.workers.leg_report import (
+    DecodeAnswer,
+    Finish,
+    after_fetch,
+    after_handoff,
+    complete,
+    count_outputs,
+    expecting,
+)
 from cluster.workers.load import LegCounters
 from kvtransfer.errors import KvTransferError, StoreLost
 from kvtransfer.tenant import tenant_of
@@ -52,7 +60,9 @@ class Leg:
         self._generate = generate
         self._sink = sink
         self._services = services
-        self._prompt = Prompt(unpack_token_ids(generate.token_ids), generate.cache_salt, generate.lora_name)
+        self._token_ids = unpack_token_ids(generate.token_ids)
+        known_tokens = _known_tokens(self._token_ids, generate.emitted)
+        self._prompt = Prompt(known_tokens, generate.cache_salt, generate.lora_name)
         self._tenant = tenant_of(generate.cache_salt)
         handoff, fetch = generate.handoff, generate.fetch
         self._hold = Hold(handoff, self._tenant) if generate.role == "decode" and handoff is not None else None
@@ -98,6 +108,8 @@ class Leg:
             self.fail("engine", str(error))
         except StoreLost as error:
             self.fail("unavailable", str(error))
+        except CannotContinue as error:
+            self.fail("cannot_continue", str(error))
         except Exception as error:
             if deadline.expired():
                 self.fail("deadline", f"the leg took longer than {self._generate.deadline_s:g} s")
@@ -133,7 +145,7 @@ class Leg:
 
     def _finish(self) -> Finish:
         try:
-            return Finish(count_outputs(bytes(self._generate.sampling)))
+            return Finish(len(self._generate.emitted) or count_outputs(bytes(self._generate.sampling)))
         except msgspec.MsgspecError as error:
             raise InvalidRequest(f"these are no sampling parameters: {error}") from error
 
@@ -142,7 +154,7 @@ class Leg:
         is_prefill = generate.role == "prefill"
         return EngineRequest(
             request_id=generate.request_id,
-            token_ids=self._prompt.token_ids,
+            token_ids=self._token_ids,
             sampling=bytes(generate.sampling),
             handoff_id=generate.handoff.handoff_id if is_prefill and generate.handoff is not None else None,
             cache_salt=generate.cache_salt,
@@ -218,18 +230,26 @@ class Leg:
 
     async def _decode(self, request: EngineRequest, finish: Finish, waited: Callable[[LegReport], LegReport]) -> None:
         """`waited` adds to the engine's report what the leg waited for."""
-        clock = asyncio.get_running_loop().time
-        began, first_token_s = clock(), 0.0
+        answer = DecodeAnswer(finish, waited, asyncio.get_running_loop().time)
+        requests = _requests(request, self._generate.emitted)
+        if len(requests) == 1:
+            await self._pass_on(requests[0], answer)
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in requests:
+                    group.create_task(self._pass_on(each, answer))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _pass_on(self, request: EngineRequest, answer: DecodeAnswer) -> None:
         async with aclosing(self._engine_deltas(request)) as deltas:
             async for delta in deltas:
-                if not first_token_s:
-                    first_token_s = clock() - began
+                if not answer.begun:
                     self.work = LegWork(self.work.requests)
                     self._release(self._pins)
                     self._release(self._fetched_pins)
-                if finish.note(delta):
-                    delta.report = waited(complete(delta.report, first_token_s))
-                self._sink.delta(delta)
+                self._sink.delta(answer.complete(delta))
 
     def _release(self, pins: Pins | None) -> None:
         if pins is not None:
@@ -242,6 +262,18 @@ class Leg:
 
 def _pins(handoff_id: str, services: LegServices) -> Pins | None:
     return Pins(handoff_id, services.store, services.tasks) if services.store is not None else None
+
+
+def _known_tokens(prompt: list[int], emitted: Sequence[Emitted]) -> list[int]:
+    """What is known of the sequence that is decoded: of several that go on, what they share."""
+    return prompt + emitted[0].token_ids if len(emitted) == 1 else prompt
+
+
+def _requests(request: EngineRequest, emitted: Sequence[Emitted]) -> list[EngineRequest]:
+    """What the engine is asked: once, but each output that goes on is a request of its own."""
+    return [replace(request, request_id=f"{request.request_id}.{each.index}", emitted=each) for each in emitted] or [
+        request
+    ]
 
 
 async def _conclude(store: HandoffStore, handoff_id: str) -> None:

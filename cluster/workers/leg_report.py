@@ -1,5 +1,6 @@
 """What a leg's last delta says about its cost. Pure."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -40,6 +41,35 @@ class Finish:
         if delta.finish_reason is not None:
             self._unfinished -= 1
         return self.reached
+
+
+class DecodeAnswer:
+    """Follows the deltas of a decode leg: when the first came, and which is the last, that bears the report.
+
+    `waited` adds to the report what the leg waited for.
+    """
+
+    __slots__ = ("_began", "_clock", "_finish", "_first_token_s", "_waited")
+
+    def __init__(self, finish: Finish, waited: Callable[[LegReport], LegReport], clock: Callable[[], float]) -> None:
+        self._finish = finish
+        self._waited = waited
+        self._clock = clock
+        self._began = clock()
+        self._first_token_s = 0.0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a token has come."""
+        return self._first_token_s > 0
+
+    def complete(self, delta: Delta) -> Delta:
+        """The delta as it is sent."""
+        if not self.begun:
+            self._first_token_s = self._clock() - self._began
+        is_last = self._finish.note(delta)
+        delta.report = self._waited(complete(delta.report, self._first_token_s)) if is_last else None
+        return delta
 
 
 def complete(report: LegReport | None, first_token_s: float) -> LegReport:

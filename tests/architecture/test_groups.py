@@ -13,7 +13,7 @@ FOLDERS = {
 
 
 def test_marked_tests_are_where_their_group_looks_for_them() -> None:
-    modules = [path for path in tracked() if path.name.startswith("test_") and path.suffix == ".py"]
+    modules = [path for path in tracked() if path.name.startswith(("test_", "conftest")) and path.suffix == ".py"]
     marks = re.compile(rf"pytest\.mark\.({'|'.join(FOLDERS)})\b")
     found: dict[str, set[str]] = {mark: set() for mark in FOLDERS}
     for module in modules:

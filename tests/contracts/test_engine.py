@@ -1,40 +1,17 @@
 """What every engine does, whoever computes its tokens."""
 
 import asyncio
-import importlib
-import importlib.util
-import warnings
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from cluster.engines.engine import EngineRequest
 from cluster.errors import InvalidRequest
-from tests.contracts.engine_kind import EngineKind
-from tests.contracts.engine_pair import DEADLINE_S, EnginePair, engine_pair, sampling
+from tests.contracts.engine_pair import DEADLINE_S, EnginePair, sampling
 from tests.support.store_thread import StoreThread
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.filterwarnings("ignore")]
-
-KINDS = [pytest.param("vllm", marks=[pytest.mark.engine, pytest.mark.timeout(300)]), pytest.param("simulated")]
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def engine_kind(request: pytest.FixtureRequest) -> EngineKind:
-    module = importlib.import_module(f"tests.contracts.engine_{request.param}")
-    kind: EngineKind = module.KIND
-    return kind
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def pair(engine_kind: EngineKind) -> AsyncIterator[EnginePair]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        async with engine_pair(engine_kind) as engines:
-            yield engines
 
 
 async def test_greedy_tokens_are_the_same_each_time(pair: EnginePair) -> None:

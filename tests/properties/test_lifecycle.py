@@ -15,6 +15,7 @@ from cluster.coordinator.lifecycle import (
     settle,
 )
 
+MOST_WAITS = 3  # patience is the coordinator's
 PAIRS = [(state, event) for state, exits in TRANSITIONS.items() for event in exits]
 
 
@@ -60,30 +61,32 @@ def test_the_instruction_follows_from_the_state_that_is_reached(state: State, ev
         State.FAILED: Instruction.FAIL,
         State.CANCELLED: Instruction.ABORT,
     }
-    expected = ends.get(reached, Instruction.CONTINUE)
+    expected = Instruction.WAIT if event is Event.NONE_NOW else ends.get(reached, Instruction.CONTINUE)
     if (state, event) == (State.PREFILLING, Event.PREFILL_LOST):
         expected = Instruction.TELL_SOURCE_LOST
     assert instruction(state, event, budget) is expected
 
 
-def test_decode_lost_before_a_token_is_rerouted_while_attempts_are_left_and_never_after_one() -> None:
-    for state in (State.PREFILLING, State.WAITING, State.COMPUTING):
+def test_decode_lost_is_rerouted_while_attempts_are_left_and_whatever_the_client_has_had() -> None:
+    for state in (State.PREFILLING, State.WAITING, State.COMPUTING, State.DECODING):
         assert instruction(state, Event.DECODE_LOST, 1) is Instruction.REROUTE
         assert instruction(state, Event.DECODE_LOST, 0) is Instruction.FAIL
-    assert instruction(State.DECODING, Event.DECODE_LOST, 1) is Instruction.FAIL
 
 
 @given(st.integers(1, 4), st.data())
 def test_no_walk_is_longer_than_its_budget_allows(max_attempts: int, data: st.DataObject) -> None:
     lifecycle = Lifecycle(max_attempts)
-    routings = prefill_ends = 0
+    routings = prefill_ends = waits = 0
     while not lifecycle.ended:
         events = [e for e in TRANSITIONS[lifecycle.state] if e is not Event.ATTEMPTS_SPENT]
         if prefill_ends == routings:  # a prefill leg ends at most once in an attempt
             events = [e for e in events if e not in (Event.PREFILL_DONE, Event.PREFILL_LOST)]
+        if waits == MOST_WAITS:
+            events = [e for e in events if e is not Event.NONE_NOW]
         event = data.draw(st.sampled_from(events))
         routings += event in (Event.ROUTED_DISAGGREGATED, Event.ROUTED_LOCAL)
         prefill_ends += event in (Event.PREFILL_DONE, Event.PREFILL_LOST)
+        waits += event is Event.NONE_NOW
         lifecycle.on(event)
         assert 0 <= lifecycle.budget <= max_attempts
     assert routings <= max_attempts

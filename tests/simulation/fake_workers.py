@@ -7,13 +7,14 @@ role, a read of a closed stream, and a decode leg left waiting for a prefill leg
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from cluster.coordinator.workers import Leg
-from cluster.dataplane.frames import Delta, LegReport, WorkerInfo
+from cluster.coordinator.workers import GenerationRequest, Leg
+from cluster.dataplane.frames import Delta, Emitted, LegReport, WorkerInfo
 from cluster.errors import BatonError, ReplicaLost
 from routing.fleet import Fleet, Replica, Role
 
@@ -38,6 +39,24 @@ def reference(prompt: Sequence[int], index: int, count: int) -> list[int]:
     return [(sum(prompt) * 31 + len(prompt) + index * 101 + i * 7) % 50_000 for i in range(count)]
 
 
+def length(request: GenerationRequest, index: int) -> int:
+    """Tokens of a whole output: the later ones of a request are shorter."""
+    return max(1, request.max_tokens - 2 * index)
+
+
+def text(tokens: Sequence[int]) -> str:
+    """What they read as."""
+    return "".join(f"{token} " for token in tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The replica that was taken, of those that were connected. One that came back is another."""
+
+    taken: str
+    connected: set[str]
+
+
 @dataclass
 class _Handoff:
     source: str = ""
@@ -57,9 +76,13 @@ class FakeWorkers:
         self._handoffs: dict[str, _Handoff] = {}
         self.streams: set[FakeStream] = set()
         self.opened: list[tuple[str, Leg]] = []
+        self.choices: list[Choice] = []
+        """For each leg opened, what it could have been opened on."""
+        self._lives: Counter[str] = Counter()
 
     def add(self, replica_id: str, role: Role, kv_fingerprint: str = "f", max_model_len: int = 4096) -> None:
         """Connect a replica, or bring a dead one back."""
+        self._lives[replica_id] += 1
         self._replicas[replica_id] = Replica(replica_id, role, "n1", kv_fingerprint, 16, max_model_len)
         self._dead.discard(replica_id)
 
@@ -90,6 +113,8 @@ class FakeWorkers:
         assert replica.role.value == leg.role, f"a {leg.role} leg on {replica_id}"
         assert leg.deadline_s > 0
         self.opened.append((replica_id, leg))
+        connected = {r.replica_id for r in self._replicas.values() if r.role is replica.role} - self._dead
+        self.choices.append(Choice(self._life(replica_id), {self._life(each) for each in connected}))
         kind = _PrefillStream if leg.role == "prefill" else _DecodeStream
         stream = kind(self, replica_id, leg, self._behave(replica_id, leg))
         self.streams.add(stream)
@@ -105,9 +130,16 @@ class FakeWorkers:
     def is_dead(self, replica_id: str) -> bool:
         return replica_id in self._dead
 
+    def working_for(self, request_id: str) -> bool:
+        """Whether a leg of this request is open."""
+        return any(stream.request_id == request_id for stream in self.streams)
+
     def handoff(self, handoff_id: str) -> _Handoff:
         """The hand-off's fate, shared by both legs."""
         return self._handoffs.setdefault(handoff_id, _Handoff())
+
+    def _life(self, replica_id: str) -> str:
+        return f"{replica_id} for the {self._lives[replica_id]}. time"
 
     def _alive(self, replica_id: str) -> Replica:
         if replica_id in self._dead or replica_id not in self._replicas:
@@ -120,6 +152,7 @@ class FakeStream:
 
     def __init__(self, workers: FakeWorkers, replica_id: str, leg: Leg, behaviour: Behaviour) -> None:
         self.replica_id = replica_id
+        self.request_id = leg.request.request_id
         self.closed = False
         self._workers = workers
         self._leg = leg
@@ -206,7 +239,7 @@ class _DecodeStream(FakeStream):
         self._opened_at = self._started_at = self._loop.time()
         self._outcome = ""
         self._started = False
-        self._made = 0
+        self._made = self._begin_with(leg.emitted)
         if leg.handoff is None:
             self._start("")
             return
@@ -214,6 +247,16 @@ class _DecodeStream(FakeStream):
         handoff = workers.handoff(leg.handoff.handoff_id)
         handoff.waiting.append(lambda: self._start("ready"))
         self._later(leg.handoff.deadline_s, lambda: self._late(handoff))
+
+    def _begin_with(self, emitted: Sequence[Emitted]) -> dict[int, int]:
+        """Tokens made of each output that is asked for; what the client is said to have had must be true."""
+        request = self._leg.request
+        for output in emitted:
+            made = len(output.token_ids)
+            assert output.token_ids == reference(request.token_ids, output.index, made)
+            assert output.text_chars == len(text(output.token_ids))
+            assert made < length(request, output.index), "a whole output is asked for again"
+        return {each.index: len(each.token_ids) for each in emitted} or dict.fromkeys(range(request.outputs), 0)
 
     def source_lost(self) -> None:
         self._start("failed")
@@ -240,25 +283,30 @@ class _DecodeStream(FakeStream):
             self._later(0.001 if outcome == "ready" else self._behaviour.start_s, self._step)
 
     def _step(self) -> None:
-        request, first = self._leg.request, self._made
-        self._made = min(request.max_tokens, first + self._behaviour.step_tokens)
-        last = self._made == request.max_tokens
-        for index in range(request.outputs):
-            tokens = reference(request.token_ids, index, self._made)[first:]
-            self._push(
-                Delta(
-                    index=index,
-                    token_ids=tokens,
-                    text="".join(f"{t} " for t in tokens),
-                    finish_reason="length" if last else None,
-                    num_cached_tokens=0,
-                    report=self._report() if last else None,
-                )
-            )
-        if last:
-            self._stop()
-        else:
+        for index in list(self._made):
+            self._advance(index)
+        if self._made:
             self._later(self._behaviour.gap_s, self._step)
+        else:
+            self._stop()
+
+    def _advance(self, index: int) -> None:
+        request, first = self._leg.request, self._made[index]
+        whole = length(request, index)
+        made = self._made[index] = min(whole, first + self._behaviour.step_tokens)
+        if made == whole:
+            del self._made[index]
+        tokens = reference(request.token_ids, index, made)[first:]
+        self._push(
+            Delta(
+                index=index,
+                token_ids=tokens,
+                text=text(tokens),
+                finish_reason="length" if made == whole else None,
+                num_cached_tokens=len(self._leg.emitted),
+                report=None if self._made else self._report(),
+            )
+        )
 
     def _report(self) -> LegReport:
         return LegReport(

@@ -21,10 +21,10 @@ from cluster.errors import (
 from routing.fleet import Role
 from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger
-from tests.simulation.fake_workers import Behaviour, FakeWorkers, reference
+from tests.simulation.fake_workers import Behaviour, FakeWorkers, length, reference, text
 from tests.simulation.recorder import Recorder
 
-SETTINGS = CoordinatorSettings(max_requests_in_flight=12, max_attempts=3, request_s=20.0, handoff_s=5.0)
+SETTINGS = CoordinatorSettings(max_requests_in_flight=12, max_attempts=3, request_s=20.0, handoff_s=5.0, replica_s=8.0)
 
 
 def request(name: str = "r", prompt: int = 100, max_tokens: int = 4, outputs: int = 1) -> GenerationRequest:
@@ -78,6 +78,8 @@ class Client:
 
     request: GenerationRequest
     tokens: dict[int, list[int]] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+    cached_tokens: set[int] = field(default_factory=set)
     ending: str | BatonError | None = None
 
     async def run(self, coordinator: Coordinator, leave_after: int | None, pause_s: float) -> None:
@@ -88,6 +90,8 @@ class Client:
             async for deltas in stream:
                 for delta in deltas:
                     self.tokens.setdefault(delta.index, []).extend(delta.token_ids)
+                    self.texts[delta.index] = self.texts.get(delta.index, "") + delta.text
+                    self.cached_tokens |= {delta.num_cached_tokens} - {None}
                 steps += 1
                 if steps == leave_after:
                     self._end("gone")
@@ -103,15 +107,17 @@ class Client:
             await stream.aclose()
 
     def check(self) -> None:
-        """One final answer; every token is the reference's; a finished answer is whole."""
+        """One final answer; every token is the reference's, and told once; a finished answer is whole."""
         assert self.ending is not None, "no final answer"
+        assert self.cached_tokens <= {0}, "cached tokens of a later leg"
         for index, tokens in self.tokens.items():
             wanted = reference(self.request.token_ids, index, self.request.max_tokens)
             assert tokens == wanted[: len(tokens)]
+            assert self.texts[index] == text(tokens)
         if self.ending == "finished":
-            assert {i: len(t) for i, t in self.tokens.items()} == dict.fromkeys(
-                range(self.request.outputs), self.request.max_tokens
-            )
+            assert {i: len(t) for i, t in self.tokens.items()} == {
+                i: length(self.request, i) for i in range(self.request.outputs)
+            }
 
     def _end(self, ending: str | BatonError) -> None:
         assert self.ending is None, "a second final answer"
@@ -125,6 +131,7 @@ class Chaos:
         self._rng = random.Random(seed)
         self._seed = seed
         self.world: World
+        self._over: set[str] = set()  # requests whose client has had its final answer, or is gone
 
     async def run(self, clients: int = 10) -> list[Client]:
         """Clients come over some seconds while replicas fail, die and return."""
@@ -155,6 +162,9 @@ class Chaos:
             await work
         except asyncio.CancelledError:
             client.ending = client.ending or "gone"
+        name = client.request.request_id
+        self._over.add(name)
+        assert not self.world.workers.working_for(name), "work goes on after the end"
 
     async def _die(self, replica_id: str) -> None:
         rng, workers = self._rng, self.world.workers
@@ -168,6 +178,7 @@ class Chaos:
             workers.add(replica_id, role)
 
     def _behave(self, _: str, leg: Leg) -> Behaviour:
+        assert leg.request.request_id not in self._over, "work begins after the end"
         rng = self._rng
         faults = [ReplicaLost, ReplicaLost, EngineFailed, NoReplicaReady, InvalidRequest, DeadlineExceeded]
         return Behaviour(

@@ -46,7 +46,7 @@ class EngineCore:
 
     def submit(self, job: Job) -> None:
         """Queue a job's first output; the others follow when its prompt is computed, and find it cached."""
-        sequence = self._intake.sequence(job, output=0)
+        sequence = self._intake.first(job)
         if self.saver and job.request.handoff_id is not None:
             sequence.extend_hashes()
             self.saver.announce(job.request.handoff_id, tuple(sequence.hashes))
@@ -94,7 +94,7 @@ class EngineCore:
 
     def queued_prefill_tokens(self) -> int:
         """Prompt tokens not computed yet."""
-        return sum(sequence.pending for sequence in self.batch if sequence.pending > 1 or sequence.made == 0)
+        return sum(sequence.pending for sequence in self.batch if sequence.pending > 1 or not sequence.begun)
 
     def kv_usage(self) -> float:
         """The share of blocks that requests hold; those that only wait to be committed are about to be free."""
@@ -131,7 +131,7 @@ class EngineCore:
 
     def _compute(self, sequence: Sequence, count: int, now_s: float) -> None:
         sequence.computed += count
-        if sequence.made == 0:
+        if not sequence.begun:
             self.counters["computed_prompt_tokens"] += count
         self._fill(sequence, sequence.filled, sequence.computed // sequence.block_size)
         if sequence.pending == 0:
@@ -183,7 +183,7 @@ class EngineCore:
         job = sequence.job
         self.counters["tokens"] += 1
         delta = emit(sequence, self._intake.vocabulary, token_id, number, now_s)
-        if sequence.made == 1 and sequence.output == 0:
+        if sequence.made == 1 and sequence.output == 0 and job.request.emitted is None:
             for output in range(1, job.sampling.n):
                 self.batch.add(self._intake.sequence(job, output))
         if delta.finish_reason is not None:

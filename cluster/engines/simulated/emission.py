@@ -26,7 +26,7 @@ def emit(sequence: Sequence, vocabulary: Vocabulary, token_id: int, number: int,
         delta.text = sequence.text.take(finished=ending is not None)
     if sequence.job.sampling.logprobs is not None:
         _add_logprobs(delta, sequence, vocabulary, number)
-    if sequence.made == 1:
+    if sequence.first_token_s is None:
         sequence.first_token_s = now_s
         delta.prompt_logprobs = _prompt_logprobs(sequence, vocabulary)
     if ending is not None:

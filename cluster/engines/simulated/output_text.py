@@ -4,6 +4,8 @@ While a stop string may still be completed, its possible beginning is held back:
 stop string has, less one. Nothing is held back when stop strings are part of the output.
 """
 
+from collections.abc import Iterable
+
 from cluster.engines.simulated.sampling import Sampling
 from cluster.engines.simulated.vocabulary import TextStream
 
@@ -34,6 +36,12 @@ class OutputText:
             return None
         self._text += piece
         return self._match(len(piece)) if self._tokens > self._min_tokens else None
+
+    def go_on(self, token_ids: Iterable[int], text_chars: int) -> None:
+        """Another engine has made these tokens, and handed out so many characters of their text."""
+        for token_id in token_ids:
+            self.add(token_id, ends=False)
+        self._taken = text_chars
 
     def take(self, finished: bool) -> str:
         """The text not returned before, without what is held back."""

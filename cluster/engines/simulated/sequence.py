@@ -11,6 +11,7 @@ from enum import Enum
 from functools import partial
 from typing import Literal
 
+from cluster.dataplane.frames import Emitted
 from cluster.engines.engine import EngineRequest
 from cluster.engines.simulated.delta_queue import DeltaQueue
 from cluster.engines.simulated.output_text import OutputText
@@ -95,9 +96,21 @@ class Sequence:
         """Change the phase; KeyError for what cannot happen."""
         self.phase = _NEXT[self.phase][event]
 
+    def go_on(self, emitted: Emitted) -> None:
+        """Be where another engine was after these tokens."""
+        self.tokens.extend(emitted.token_ids)
+        self.cumulative_logprob = emitted.cumulative_logprob or 0.0
+        if self.text is not None:
+            self.text.go_on(emitted.token_ids, emitted.text_chars)
+
+    @property
+    def begun(self) -> bool:
+        """Whether this engine has made a token of it."""
+        return self.first_token_s is not None
+
     @property
     def made(self) -> int:
-        """Tokens emitted so far."""
+        """Tokens of the output so far, whoever made them."""
         return len(self.tokens) - self.prompt_tokens
 
     @property

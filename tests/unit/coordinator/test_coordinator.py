@@ -9,10 +9,12 @@ import pytest
 
 from cluster.coordinator.lifecycle import State
 from cluster.coordinator.observer import Ended, Timings
+from cluster.coordinator.patience import FORGIVE_AFTER_S, LONGEST_PAUSE_S
 from cluster.coordinator.timeline import Timeline
 from cluster.coordinator.workers import Leg
-from cluster.dataplane.frames import Handoff, LegReport
+from cluster.dataplane.frames import Emitted, Handoff, LegReport
 from cluster.errors import (
+    CannotContinue,
     DeadlineExceeded,
     EngineFailed,
     InvalidRequest,
@@ -20,8 +22,9 @@ from cluster.errors import (
     Overloaded,
     ReplicaLost,
 )
+from routing.fleet import Role
 from routing.router import Decision
-from tests.simulation.fake_workers import Behaviour, reference
+from tests.simulation.fake_workers import Behaviour, reference, text
 from tests.simulation.recorder import Recorder
 from tests.simulation.virtual_clock import run_virtual
 from tests.simulation.world import SETTINGS, Client, World, request
@@ -51,6 +54,17 @@ async def answer(world: World, **shape: int) -> Client:
     client.check()
     world.check_idle()
     return client
+
+
+async def first_on(world: World, replica_id: str, **shape: int) -> Client:
+    """An answer whose first attempt is on this decode replica: the others are not there yet."""
+    others = [
+        r for r in world.workers.fleet().replicas.values() if r.role is Role.DECODE and r.replica_id != replica_id
+    ]
+    for other in others:
+        world.workers.forget(other.replica_id)
+        asyncio.get_running_loop().call_later(0.01, world.workers.add, other.replica_id, Role.DECODE)
+    return await answer(world, **shape)
 
 
 @in_virtual_time
@@ -164,11 +178,69 @@ async def test_attempts_are_bounded_and_the_last_error_is_the_answer() -> None:
 
 
 @in_virtual_time
-async def test_decode_lost_after_a_token_fails_the_request() -> None:
-    world = World(behave(d0=replace(D, error=ReplicaLost("x"), error_s=0.75)), prefills=0, decodes=1)
-    client = await answer(world, max_tokens=10)
-    assert isinstance(client.ending, ReplicaLost)
+async def test_decode_lost_after_tokens_goes_on_elsewhere_after_them() -> None:
+    world = World(behave(p0=Behaviour(start_s=0.05), d0=replace(D, error=ReplicaLost("x"), error_s=0.2)), 1, 2)
+    client = await first_on(world, "d0", max_tokens=10)
+    assert (client.ending, client.tokens) == ("finished", {0: reference(range(100), 0, 10)})
+    *_, (p, prefill), (d, decode) = sorted(world.workers.opened[-2:], key=lambda each: each[1].role, reverse=True)
+    had = client.tokens[0][:2]
+    assert (p, d) == ("p0", "d1")
+    assert (decode.request, decode.sampling) == (client.request, client.request.sampling)
+    assert decode.emitted == (Emitted(0, had, len(text(had))),)
+    assert prefill.request.token_ids == [*range(100), *had]
+    (ended,) = world.observer.endings
+    assert (ended.attempts, ended.resumes, ended.generated_tokens) == (2, 1, 10)
+    assert world.observer.ttft_s == [ended.timings.ttft_s] == [pytest.approx(0.051)]
+
+
+@in_virtual_time
+async def test_of_several_outputs_only_the_unfinished_go_on_and_they_share_the_prompt() -> None:
+    world = World(behave(d0=replace(D, error=ReplicaLost("x"), error_s=0.75)), prefills=1, decodes=2)
+    client = await first_on(world, "d0", prompt=16, max_tokens=7, outputs=3)  # of 7, 5 and 3 tokens
+    assert client.ending == "finished"
+    _, (_, resumed) = world.workers.opened
+    assert [(each.index, len(each.token_ids)) for each in resumed.emitted] == [(0, 3), (1, 3)]
+    assert (resumed.outputs, resumed.request.token_ids) == (2, list(range(16)))
+
+
+@in_virtual_time
+async def test_a_stream_that_cannot_go_on_elsewhere_ends_with_the_error_that_says_so() -> None:
+    world = World(
+        behave(d0=replace(D, error=ReplicaLost("x"), error_s=0.75), d1=Behaviour(error=CannotContinue("too long"))),
+        prefills=0,
+        decodes=2,
+    )
+    client = await first_on(world, "d0", max_tokens=10)
+    assert isinstance(client.ending, CannotContinue)
     assert client.tokens == {0: reference(range(100), 0, 3)}
+
+
+@in_virtual_time
+async def test_a_stream_waits_for_its_only_replica_to_come_back() -> None:
+    world = World(behave(), prefills=0, decodes=1)
+    asyncio.get_running_loop().call_later(0.75, world.workers.kill, "d0")
+    asyncio.get_running_loop().call_later(0.75, world.workers.forget, "d0")
+    asyncio.get_running_loop().call_later(5.0, world.workers.add, "d0", Role.DECODE)
+    assert (await answer(world, max_tokens=10)).ending == "finished"
+    assert 5.0 <= world.observer.endings[0].timings.total_s - 1.1 <= 5.0 + LONGEST_PAUSE_S
+
+
+@in_virtual_time
+async def test_a_stream_whose_only_replica_does_not_come_back_fails_when_it_has_waited_long_enough() -> None:
+    world = World(behave(), prefills=1, decodes=1)
+    asyncio.get_running_loop().call_later(1.15, world.workers.kill, "d0")
+    asyncio.get_running_loop().call_later(1.15, world.workers.forget, "d0")
+    client = await answer(world, max_tokens=10)
+    assert isinstance(client.ending, NoReplicaReady)
+    assert world.clock() == pytest.approx(1.15 + SETTINGS.replica_s)
+
+
+@in_virtual_time
+async def test_an_only_replica_that_fails_but_is_well_is_asked_again_after_a_pause() -> None:
+    fates = iter([replace(D, error=EngineFailed("x"), error_s=0.75), D])
+    world = World(lambda replica_id, leg: next(fates), prefills=0, decodes=1)
+    assert (await answer(world, max_tokens=10)).ending == "finished"
+    assert world.clock() >= 0.75 + FORGIVE_AFTER_S
 
 
 @in_virtual_time

@@ -1,5 +1,7 @@
 """The gateway's metrics, read back with Prometheus' own parser."""
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -106,6 +108,12 @@ def test_what_became_of_the_blocks_is_counted_by_reason() -> None:
     assert samples["baton_kv_loaded_blocks_total",] == 6
     assert samples["baton_kv_recomputed_blocks_total", "late"] == 2
     assert samples["baton_handoffs_total", "ready"] == samples["baton_handoffs_total", "late"] == 1
+
+
+def test_answers_that_went_on_elsewhere_are_counted() -> None:
+    metrics = GatewayMetrics()
+    metrics.ended(replace(ended(), resumes=2))
+    assert scraped(metrics)["baton_resumed_total",] == 2
 
 
 def test_legs_in_flight_go_up_and_down() -> None:

@@ -1,13 +1,14 @@
 """Legs from a gateway's stream to the engine and back, over TCP."""
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
 
-from cluster.dataplane.frames import Delta, LegReport
+from cluster.dataplane.frames import Delta, Emitted, LegReport
 from cluster.dataplane.pool import WorkerPool
-from cluster.errors import DeadlineExceeded, EngineFailed, InvalidRequest, ReplicaLost
+from cluster.errors import CannotContinue, DeadlineExceeded, EngineFailed, InvalidRequest, ReplicaLost
 from tests.unit.dataplane.peers import DEADLINE_S, pool_settings, until
 from tests.unit.workers.running import Running, handoff, leg, running_worker
 
@@ -230,6 +231,48 @@ async def test_a_lost_connection_aborts_its_legs_and_no_others() -> None:
         with pytest.raises(ReplicaLost):
             await theirs.next()
         assert not ours.closed
+
+
+async def test_an_output_that_goes_on_is_asked_of_the_engine_after_what_was_sent() -> None:
+    async with running_worker() as running:
+        stream = running.open(replace(leg(handoff=handoff()), emitted=[Emitted(0, [7, 8], 4)]))
+        (await running.store.waiting("h1")).end("ready")
+        request = await running.engine.arrived("r1.0")
+        assert (request.request.token_ids, request.request.emitted) == ([1, 2, 3, 4, 5], Emitted(0, [7, 8], 4))
+        assert request.request.known_tokens == [1, 2, 3, 4, 5, 7, 8]
+        request.say(9, finish="stop")
+        (last,) = await stream.next()
+        assert (last.token_ids, without_times(last.report).handoff_outcome) == ([9], "ready")
+        await nothing_is_left(running)
+
+
+async def test_outputs_that_go_on_are_requests_of_their_own_and_the_leg_ends_with_the_last() -> None:
+    async with running_worker() as running:
+        going_on = [Emitted(0, [7], 2), Emitted(2, [], 0)]
+        stream = running.open(replace(leg(outputs=3), emitted=going_on))
+        one, other = await running.engine.arrived("r1.0"), await running.engine.arrived("r1.2")
+        assert [one.request.emitted, other.request.emitted] == going_on
+        other.steps.put_nowait(Delta(2, [20]))
+        assert [(d.index, d.token_ids) for d in await stream.next()] == [(2, [20])]
+        one.say(10, finish="stop")
+        (first,) = await stream.next()
+        assert (first.index, first.report) == (0, None)
+        other.steps.put_nowait(Delta(2, [21], finish_reason="length"))
+        (last,) = await stream.next()
+        assert (last.index, last.token_ids, without_times(last.report)) == (2, [21], LegReport())
+        other.steps.put_nowait(EngineFailed("after the end"))
+        await nothing_is_left(running)
+
+
+async def test_an_output_that_cannot_go_on_fails_the_leg_and_ends_the_others() -> None:
+    async with running_worker() as running:
+        stream = running.open(replace(leg(outputs=2), emitted=[Emitted(0, [7], 2), Emitted(1, [8], 2)]))
+        other = await running.engine.arrived("r1.1")
+        (await running.engine.arrived("r1.0")).fail(CannotContinue("too long"))
+        with pytest.raises(CannotContinue, match="too long"):
+            await stream.next()
+        await until(lambda: other.closed)
+        await nothing_is_left(running)
 
 
 @pytest.mark.parametrize("waits_for_blocks", [False, True])
