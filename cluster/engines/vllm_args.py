@@ -14,6 +14,7 @@ from vllm.platforms import current_platform
 from cluster.engines import vllm_replay
 from cluster.engines.vllm_settings import VllmEngineSettings
 from configs.errors import ConfigError, Problem
+from kvtransfer.connector.layout import SlotLayout
 from kvtransfer.connector.settings import CONNECTOR_MODULE, CONNECTOR_NAME, ConnectorSettings
 from kvtransfer.fingerprint import KvFingerprint
 
@@ -77,7 +78,7 @@ def attach_connector(config: VllmConfig, settings: VllmEngineSettings, fingerpri
         socket_name=settings.store_socket,
         fingerprint=fingerprint.digest(),
         secret=settings.secret,
-        slot_bytes=fingerprint.block_bytes,
+        layout=SlotLayout.of(fingerprint),
         owner_pid=os.getpid(),
         timeout_s=settings.store_timeout_s,
     )

@@ -5,6 +5,7 @@ import platform
 import torch
 import vllm
 from vllm.config import VllmConfig
+from vllm.platforms import current_platform
 from vllm.utils.torch_utils import get_dtype_size, kv_cache_dtype_str_to_dtype
 from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 
@@ -32,7 +33,11 @@ def fingerprint_of(config: VllmConfig) -> KvFingerprint:
 
 
 def _packing(dtype: torch.dtype, block_size: int, head_size: int) -> str:
-    """vLLM's CPU attention packs a unit for the instruction set it finds."""
+    """vLLM's CPU attention packs a unit for the instruction set it finds. On CUDA a unit is one row of K and V for each
+    token, whatever the backend and its order in memory; the connector refuses tensors that are not.
+    """
+    if not current_platform.is_cpu():
+        return f"{current_platform.device_name} token rows"
     isa = _get_attn_isa(dtype, block_size, head_size)
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} cpu_attn/{isa}"
 
@@ -45,9 +50,8 @@ def traits_of(config: VllmConfig) -> KvTraits:
         groups=[PLAIN if plain else model.architecture],
         sliding_window=model.get_sliding_window(),
         attention_chunk_size=model.attention_chunk_size,
-        tensor_parallel=parallel.tensor_parallel_size,
         pipeline_parallel=parallel.pipeline_parallel_size,
         context_parallel=parallel.decode_context_parallel_size,
-        device=config.device_config.device_type,
+        device=current_platform.device_name,
         hash_algorithm=config.cache_config.prefix_caching_hash_algo,
     )

@@ -35,8 +35,15 @@ class VllmEngineSettings:
             "VLLM_RPC_BASE_PATH": "@baton-vllm",  # its sockets' names are abstract: no files to be left behind
         }
         if self.cores:
-            ours["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(str(core) for core in self.cores)
+            ours["VLLM_CPU_OMP_THREADS_BIND"] = self._cores_by_rank()
         return {**ours, **self.env}
+
+    def _cores_by_rank(self) -> str:
+        """Each tensor-parallel worker gets an equal part of the cores, in order; vLLM refuses one without any."""
+        ranks = int(self.args.get("tensor_parallel_size", 1))
+        share = max(1, len(self.cores) // ranks)
+        parts = [self.cores[rank * share : (rank + 1) * share] for rank in range(ranks)]
+        return "|".join(",".join(str(core) for core in part) for part in parts)
 
     def apply_environment(self) -> None:
         """Set it in this process, for good: children read it when they start, and vLLM when it is imported."""

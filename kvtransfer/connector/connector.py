@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from vllm.config import VllmConfig
+from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -19,18 +20,20 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
+from vllm.platforms import current_platform
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
+from kvtransfer.connector.layout import share_of
 from kvtransfer.connector.orders import LoadResult, StepOrders, StepReport
 from kvtransfer.connector.orphans import die_with
 from kvtransfer.connector.scheduler import SchedulerSide
 from kvtransfer.connector.settings import ConnectorSettings
 from kvtransfer.connector.store_link import StoreLink
 from kvtransfer.connector.support import KvTraits, refusal
-from kvtransfer.connector.tensors import device_view, layout_of
+from kvtransfer.connector.tensors import copier_for
 from kvtransfer.connector.worker import WorkerSide
 
 
@@ -52,7 +55,9 @@ class WorkerMetadata(KVConnectorWorkerMetadata):  # type: ignore[misc]  # vLLM i
     report: StepReport
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        raise NotImplementedError("one worker per engine: tensor parallelism is refused at start")
+        """Reports of several ranks are one report."""
+        assert isinstance(other, WorkerMetadata)
+        return WorkerMetadata(self.report + other.report)
 
 
 @dataclass
@@ -83,22 +88,23 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
         die_with(self._settings.owner_pid)
         if role is KVConnectorRole.WORKER:
             die_with(os.getppid())  # the engine core, which may be killed alone
+        self._ranks = vllm_config.parallel_config.tensor_parallel_size
         self._refuse_unsupported(vllm_config, kv_cache_config)
         self._scheduler: SchedulerSide | None = None
         self._worker: WorkerSide | None = None
         self._finished_loads: list[LoadResult] = []
         if role is KVConnectorRole.SCHEDULER:
-            self._scheduler = SchedulerSide(StoreLink(self._settings), vllm_config.cache_config.block_size)
+            self._scheduler = SchedulerSide(StoreLink(self._settings), vllm_config.cache_config.block_size, self._ranks)
 
     def _refuse_unsupported(self, vllm_config: VllmConfig, kv_cache_config: KVCacheConfig) -> None:
         reason = refusal(_traits(vllm_config, kv_cache_config))
         if reason is not None:
             raise UnsupportedModel(reason)
-        block_bytes = _block_bytes(kv_cache_config)
-        if block_bytes != self._settings.slot_bytes:
-            raise UnsupportedModel(
-                f"a block of this engine has {block_bytes} bytes, its fingerprint says {self._settings.slot_bytes}"
-            )
+        layout = self._settings.layout
+        ours = share_of(0, self._ranks, layout.kv_heads).count * layout.head_bytes
+        real = _block_bytes(kv_cache_config)
+        if real != ours:
+            raise UnsupportedModel(f"a block of this engine has {real} bytes a rank, its fingerprint says {ours}")
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -150,6 +156,10 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> KVConnectorStats | None:
         return ConnectorStats(data or {})
 
+    def has_pending_push_work(self) -> bool:
+        """Blocks may still be on their way when no request is left: vLLM goes on stepping until they are reported."""
+        return self.scheduler.is_saving
+
     def reset_cache(self) -> bool | None:
         """The store is the node's, not this engine's: nothing here to reset."""
         return True
@@ -157,8 +167,8 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]  # 
     # Worker role
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        view = device_view(kv_caches)
-        self._worker = WorkerSide(self._settings, view, layout_of(view))
+        share = share_of(get_tensor_model_parallel_rank(), self._ranks, self._settings.layout.kv_heads)
+        self._worker = WorkerSide(self._settings, copier_for(kv_caches, self._settings.layout, share))
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         if self._worker is not None:
@@ -212,15 +222,14 @@ def _traits(config: VllmConfig, kv_cache_config: KVCacheConfig) -> KvTraits:
         groups=[type(spec).__name__ for spec in specs],
         sliding_window=next((w for spec in specs if (w := getattr(spec, "sliding_window", None))), None),
         attention_chunk_size=next((c for spec in specs if (c := getattr(spec, "attention_chunk_size", None))), None),
-        tensor_parallel=parallel.tensor_parallel_size,
         pipeline_parallel=parallel.pipeline_parallel_size,
         context_parallel=parallel.decode_context_parallel_size,
-        device=config.device_config.device_type,
+        device=current_platform.device_name,
         hash_algorithm=config.cache_config.prefix_caching_hash_algo,
     )
 
 
 def _block_bytes(kv_cache_config: KVCacheConfig) -> int:
-    """Bytes of one block over all layers: the size of a slot."""
+    """Bytes of one block over all layers on one rank."""
     (group,) = kv_cache_config.kv_cache_groups
     return int(group.kv_cache_spec.page_size_bytes) * len(group.layer_names)

@@ -4,7 +4,7 @@ A hand-off is over when every leg that names it has ended, or when one of its bl
 once none of its blocks is on its way, so that nobody is told "will not come" about a block about to be committed.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from kvtransfer.connector.store_link import StoreLink
@@ -52,7 +52,7 @@ class Handoffs:
         for handoff in self._handoffs.values():
             handoff.over = handoff.over or not without.isdisjoint(handoff.keys)
 
-    def conclude_settled(self, in_flight: Collection[BlockKey]) -> None:
+    def conclude_settled(self, in_flight: Container[BlockKey]) -> None:
         """Conclude what is over and has no block in flight; forget what also has no leg left."""
         for handoff_id, handoff in list(self._handoffs.items()):
             if handoff.over and not handoff.concluded and not any(key in in_flight for key in handoff.keys):

@@ -2,7 +2,7 @@
 
 The scheduler side decides and orders (`StepOrders`), the worker side copies and reports (`StepReport`). Slots belong
 to the store's life named by `epoch`, empty when it is lost: a worker that maps another arena copies nothing and
-reports failure.
+reports failure. With tensor parallelism every rank gets the same orders and reports its own part.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class SaveOrder:
 
 @dataclass(frozen=True, slots=True)
 class BlockLoad:
-    """Copy arena slot `slot`, whose xxh3_64 is `checksum`, into device block `block_id`."""
+    """Copy arena slot `slot`, whose block has this checksum, into device block `block_id`."""
 
     block_id: int
     slot: int
@@ -37,6 +37,11 @@ class LoadOrder:
     epoch: str
     blocks: Sequence[BlockLoad]
 
+    def result(self, corrupt: Sequence[int], seconds: float) -> "LoadResult":
+        """The result of having copied all blocks, of which these, by index, are corrupt."""
+        bad_block_ids = [self.blocks[index].block_id for index in corrupt]
+        return LoadResult(self.request_id, corrupt, bad_block_ids=bad_block_ids, seconds=seconds)
+
     def failure(self) -> "LoadResult":
         """The result of not having loaded anything."""
         ids = [block.block_id for block in self.blocks]
@@ -45,11 +50,12 @@ class LoadOrder:
 
 @dataclass(frozen=True, slots=True)
 class StepOrders:
-    """One step's work; `epoch` is that of the saves.
+    """One step's work; `batch` is its number and `epoch` that of the saves.
 
     `idle`: the step computes nothing, so that the worker may wait a moment for its loads.
     """
 
+    batch: int = 0
     epoch: str = ""
     saves: Sequence[SaveOrder] = ()
     loads: Sequence[LoadOrder] = ()
@@ -58,10 +64,20 @@ class StepOrders:
 
 @dataclass(frozen=True, slots=True)
 class SavedBlock:
-    """A slot now holds the block `key`."""
+    """One rank's part of block `key` is in its slot; the block's checksum is the sum over the ranks, modulo 2**64."""
 
     key: BlockKey
     checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveResult:
+    """How one rank carried out the saves of step `batch`. `unsaved` keys were ordered but not copied."""
+
+    batch: int
+    saved: Sequence[SavedBlock] = ()
+    unsaved: Sequence[BlockKey] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +96,10 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What the worker side did in one step. `unsaved` keys were ordered but not copied."""
+    """What ended since the last report: of one rank, or of several one after the other."""
 
-    epoch: str = ""
-    saved: Sequence[SavedBlock] = ()
-    unsaved: Sequence[BlockKey] = ()
+    saves: Sequence[SaveResult] = ()
     loads: Sequence[LoadResult] = ()
-    save_s: float = 0.0
+
+    def __add__(self, other: "StepReport") -> "StepReport":
+        return StepReport([*self.saves, *other.saves], [*self.loads, *other.loads])

@@ -3,7 +3,7 @@
 Pure: positions and counts in, positions and counts out. A position is a block's index in its request's chain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kvtransfer.protocol import PinnedBlock
@@ -59,7 +59,7 @@ class LoadVerdict:
     reason: str  # "", "corrupt" or "failed"
 
 
-def judge_load(start: int, count: int, corrupt: Sequence[int], failed: Sequence[int]) -> LoadVerdict:
+def judge_load(start: int, count: int, corrupt: Collection[int], failed: Collection[int]) -> LoadVerdict:
     """Weigh a load of `count` blocks from position `start` on; `corrupt` and `failed` are indices into it."""
     bad = sorted([*corrupt, *failed])
     if not bad:

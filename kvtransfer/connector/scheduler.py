@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from kvtransfer.connector.counters import Counters, Report
 from kvtransfer.connector.handoffs import Handoffs
-from kvtransfer.connector.orders import BlockLoad, LoadOrder, LoadResult, SaveOrder, StepOrders, StepReport
+from kvtransfer.connector.orders import BlockLoad, LoadOrder, LoadResult, SaveOrder, SaveResult, StepOrders, StepReport
+from kvtransfer.connector.parts import LoadParts, SavesUnderWay
 from kvtransfer.connector.plan import LoadVerdict, PinnedPrefix, blocks_to_save, judge_load
 from kvtransfer.connector.settings import LegParams
 from kvtransfer.connector.store_link import StoreLink
@@ -54,18 +55,21 @@ class Loading:
     prefix: PinnedPrefix
     start: int
     leg: str
+    parts: LoadParts
 
 
 class SchedulerSide:
-    """State of all requests of one engine towards the store."""
+    """State of all requests of one engine towards the store. `ranks` worker sides carry out every order."""
 
-    def __init__(self, link: StoreLink, block_size: int) -> None:
+    def __init__(self, link: StoreLink, block_size: int, ranks: int = 1) -> None:
         self._link = link
         self._block_size = block_size
+        self._ranks = ranks
         self._requests: dict[str, RequestState] = {}
         self._loading: dict[str, Loading] = {}
         self._new_loads: list[LoadOrder] = []
-        self._in_flight: set[BlockKey] = set()
+        self._saves = SavesUnderWay(ranks)
+        self._batch = 0
         self._handoffs = Handoffs(link)
         self._counters = Counters()
         self._verdicts: dict[str, list[LoadVerdict]] = {}
@@ -104,7 +108,7 @@ class SchedulerSide:
         start = prefix.end - external_tokens // self._block_size
         pinned = prefix.blocks[start - prefix.start :]
         blocks = [BlockLoad(block_ids[start + i], block.slot, block.checksum) for i, block in enumerate(pinned)]
-        self._loading[request_id] = Loading(prefix, start, state.params.leg)
+        self._loading[request_id] = Loading(prefix, start, state.params.leg, LoadParts(self._ranks))
         epoch = self._link.epoch()
         held = prefix.generation == self._link.generation
         self._new_loads.append(LoadOrder(request_id, epoch if held else "", blocks))
@@ -113,19 +117,22 @@ class SchedulerSide:
         """This step's work, where `scheduled` is how many tokens it computes of each request."""
         self._notice_reconnection()
         epoch = self._link.epoch()
+        self._batch += 1
         loads, self._new_loads = self._new_loads, []
         saves = self._reserve(self._filled(scheduled, block_ids))
-        return StepOrders(epoch, saves, loads, idle=not scheduled)
+        return StepOrders(self._batch, epoch, saves, loads, idle=not scheduled)
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether blocks were ordered to be saved that the worker side has not reported yet."""
+        return len(self._saves) > 0
 
     def report(self, report: StepReport) -> None:
         """The worker side's answer to a step's orders."""
-        if report.epoch == self._link.epoch():
-            self._settle_saves(report)
-        self._in_flight.difference_update(block.key for block in report.saved)
-        self._in_flight.difference_update(report.unsaved)
-        self._counters.save_s += report.save_s
-        for result in report.loads:
-            self._settle_load(result)
+        for saves in report.saves:
+            self._settle_saves(saves)
+        for loaded in report.loads:
+            self._settle_load(loaded)
         self.close_handoffs()
 
     def finished(self, request_id: str) -> None:
@@ -140,7 +147,7 @@ class SchedulerSide:
 
     def close_handoffs(self) -> None:
         """Conclude the hand-offs that are over and have no block on its way."""
-        self._handoffs.conclude_settled(self._in_flight)
+        self._handoffs.conclude_settled(self._saves)
 
     def take_report(self) -> Report | None:
         """Counters and verdicts since the last call, or None when nothing changed."""
@@ -198,41 +205,49 @@ class SchedulerSide:
                 self._handoffs.give_up(keys, reserved.slots)
             slots = zip(keys, reserved.slots, strict=True)
             saves += [SaveOrder(key, filled[key][0], slot) for key, slot in slots if slot is not None]
-        self._in_flight.update(save.key for save in saves)
+        self._saves.order(self._batch, (save.key for save in saves))
         return saves
 
-    def _settle_saves(self, report: StepReport) -> None:
-        if report.saved:
-            self._link.commit([block.key for block in report.saved], [block.checksum for block in report.saved])
-            self._counters.saved_blocks += len(report.saved)
-        if report.unsaved:
-            self._link.abandon(report.unsaved)
-            self._counters.unsaved_blocks += len(report.unsaved)
+    def _settle_saves(self, result: SaveResult) -> None:
+        self._notice_reconnection()
+        self._counters.save_s += result.seconds
+        settled = self._saves.settle(result)
+        if settled.checksums:
+            self._link.commit(list(settled.checksums), list(settled.checksums.values()))
+            self._counters.saved_blocks += len(settled.checksums)
+        if settled.unsaved:
+            self._link.abandon(settled.unsaved)
+            self._counters.unsaved_blocks += len(settled.unsaved)
 
     def _settle_load(self, result: LoadResult) -> None:
-        loading = self._loading.pop(result.request_id)
+        loading = self._loading[result.request_id]
+        parts = loading.parts
+        if not parts.take(result):
+            return
+        del self._loading[result.request_id]
         prefix, count = loading.prefix, loading.prefix.end - loading.start
-        verdict = judge_load(loading.start, count, result.corrupt, result.failed)
-        if result.corrupt:
-            self._link.distrust([prefix.keys[loading.start - prefix.start + i] for i in result.corrupt])
+        verdict = judge_load(loading.start, count, parts.corrupt, parts.failed)
+        if parts.corrupt:
+            self._link.distrust([prefix.keys[loading.start - prefix.start + i] for i in sorted(parts.corrupt)])
         self._link.unpin(prefix.keys, prefix.generation)
         state = self._requests.get(result.request_id)
         if state is not None and verdict.recomputed_blocks:
             state.unreadable = True
-        self._count_load(result, verdict, loading.leg)
+        self._count_load(parts.seconds, verdict, loading.leg)
 
-    def _count_load(self, result: LoadResult, verdict: LoadVerdict, leg: str) -> None:
+    def _count_load(self, seconds: float, verdict: LoadVerdict, leg: str) -> None:
         self._counters.loaded_blocks += verdict.loaded_blocks
         self._counters.corrupt_loads += verdict.reason == "corrupt"
         self._counters.failed_loads += verdict.reason == "failed"
-        self._counters.load_s += result.seconds
+        self._counters.load_s += seconds
         self._verdicts.setdefault(leg, []).append(verdict)
 
     def _notice_reconnection(self) -> None:
         """A new connection knows nothing of the old one's reservations and hand-offs."""
-        self._link.epoch()
+        if not self._link.epoch():
+            self._saves.forget()
         if self._generation == self._link.generation:
             return
         self._generation = self._link.generation
-        self._in_flight.clear()
+        self._saves.forget()
         self._handoffs.start_over()

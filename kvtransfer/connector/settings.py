@@ -4,8 +4,10 @@ The one place that knows the names in that dict and in a request's `kv_transfer_
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from kvtransfer.connector.layout import SlotLayout
 
 CONNECTOR_NAME = "BatonConnector"
 CONNECTOR_MODULE = "kvtransfer.connector.connector"
@@ -18,7 +20,7 @@ class ConnectorSettings:
     socket_name: str
     fingerprint: str  # digest
     secret: bytes
-    slot_bytes: int  # of one block over all layers, as the fingerprint has it
+    layout: SlotLayout
     owner_pid: int  # the process whose end ends the engine
     timeout_s: float = 2.0  # of one round trip to the store
 
@@ -28,7 +30,7 @@ class ConnectorSettings:
             "socket_name": self.socket_name,
             "fingerprint": self.fingerprint,
             "secret": self.secret.hex(),
-            "slot_bytes": self.slot_bytes,
+            "layout": asdict(self.layout),
             "owner_pid": self.owner_pid,
             "timeout_s": self.timeout_s,
         }
@@ -40,7 +42,7 @@ class ConnectorSettings:
             socket_name=config["socket_name"],
             fingerprint=config["fingerprint"],
             secret=bytes.fromhex(config["secret"]),
-            slot_bytes=int(config["slot_bytes"]),
+            layout=SlotLayout(**config["layout"]),
             owner_pid=int(config["owner_pid"]),
             timeout_s=float(config["timeout_s"]),
         )

@@ -1,7 +1,8 @@
-"""vLLM's KV tensors as one array that copies whole blocks: `[layer, block, head, word]`.
+"""vLLM's KV tensors as one array, and what copies its blocks.
 
-On the CPU each layer's KV is a contiguous `[block, head, token, 2·head dim]` and all layers lie in one storage at a
-constant stride, so that one strided view holds them all. What does not look like that is refused.
+vLLM hands over one tensor for each layer, of the logical shape `[block, head, token, K and V of the token]`, all in one
+allocation at one stride, whatever the attention backend. The order in memory is the backend's affair: tokens before
+heads, layers within blocks, and so on. The inside of a unit is copied as it is. What looks otherwise is refused.
 """
 
 import itertools
@@ -9,31 +10,34 @@ from collections.abc import Mapping
 
 import torch
 
-from kvtransfer.connector.layout import SlotLayout, Words
+from kvtransfer.connector.copier import HostCopier, MakeCopier
+from kvtransfer.connector.layout import HeadShare, SlotLayout
+from kvtransfer.connector.staged_copier import StagedCopier, register_with_cuda
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def device_view(kv_caches: Mapping[str, torch.Tensor]) -> Words:
-    """The view, over integer words of the tensors' element size. Raises `ValueError` for another layout."""
+def copier_for(kv_caches: Mapping[str, torch.Tensor], layout: SlotLayout, share: HeadShare) -> MakeCopier:
+    """What copies between these tensors and an arena. Raises `ValueError` for tensors it cannot copy."""
+    view = device_view(kv_caches)
+    if view.device.type == "cpu":
+        return lambda arena: HostCopier(view.numpy(), arena, layout, share)
+    return lambda arena: StagedCopier(view, arena, layout, share, register_with_cuda(arena))
+
+
+def device_view(kv_caches: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """`[layer, block, head, token, word]` over integer words of the tensors' element size.
+
+    Raises `ValueError` for another layout.
+    """
     tensors = list(kv_caches.values())
     first = tensors[0]
-    blocks, heads, tokens, channels = first.shape
-    block_stride, head_stride, *inner = first.stride()
-    if inner != [channels, 1] or any(t.shape != first.shape or t.stride() != first.stride() for t in tensors):
-        raise ValueError(f"KV tensors of shape {tuple(first.shape)} and strides {first.stride()} are not block-major")
+    if first.dim() != 4 or first.stride(3) != 1:
+        raise ValueError(f"KV tensors of shape {tuple(first.shape)} and strides {first.stride()} do not hold rows")
+    if any(t.shape != first.shape or t.stride() != first.stride() for t in tensors):
+        raise ValueError("the KV tensors of the layers differ in shape or strides")
     words = first.view(WORDS[first.element_size()])
-    view = torch.as_strided(
-        words,
-        (len(tensors), blocks, heads, tokens * channels),
-        (_layer_stride(tensors), block_stride, head_stride, 1),
-    )
-    return view.numpy()  # type: ignore[no-any-return]
-
-
-def layout_of(view: Words) -> SlotLayout:
-    layers, _, heads, words = view.shape
-    return SlotLayout(layers, heads, words * view.itemsize)
+    return torch.as_strided(words, (len(tensors), *first.shape), (_layer_stride(tensors), *first.stride()))
 
 
 def _layer_stride(tensors: list[torch.Tensor]) -> int:

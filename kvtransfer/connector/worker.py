@@ -1,8 +1,8 @@
-"""The connector's worker side: copies blocks between device memory and the arena, and checksums them.
+"""The connector's worker side: has blocks copied between device memory and the arena.
 
 Lives in vLLM's worker process, beside the KV memory. Decides nothing and asks the store nothing but its arena. Saves
-are finished before a step ends, loads run on a thread of their own, one at a time, into blocks that no computation
-touches; each is reported once.
+begin before a step ends, loads run on a thread of their own, one at a time, into blocks that no computation touches;
+each is reported once, when it has ended.
 """
 
 import logging
@@ -14,10 +14,9 @@ from functools import partial
 from queue import SimpleQueue
 
 from kvtransfer.arena import Arena
-from kvtransfer.checksum import block_checksum
 from kvtransfer.client import StoreClient
-from kvtransfer.connector.layout import BlockCopier, SlotLayout, Words
-from kvtransfer.connector.orders import LoadOrder, LoadResult, SavedBlock, SaveOrder, StepOrders, StepReport
+from kvtransfer.connector.copier import BlockCopier, MakeCopier
+from kvtransfer.connector.orders import LoadOrder, LoadResult, SavedBlock, SaveResult, StepOrders, StepReport
 from kvtransfer.connector.settings import ConnectorSettings
 from kvtransfer.errors import RequestRefused, StoreLost
 
@@ -38,44 +37,25 @@ class Attachment:
     arena: Arena
     copier: BlockCopier
 
-    def save(self, order: SaveOrder) -> SavedBlock:
-        self.copier.save(order.block_id, order.slot)
-        return SavedBlock(order.key, block_checksum(self.arena.slot(order.slot)))
-
     def close(self) -> None:
+        self.copier.close()
         self.client.close()
         self.arena.close()
-
-    def load(self, order: LoadOrder) -> LoadResult:
-        """Copy each block and then check it, while it is in the processor's cache."""
-        started = time.perf_counter()
-        corrupt = []
-        for index, block in enumerate(order.blocks):
-            self.copier.load(block.slot, block.block_id)
-            if block_checksum(self.arena.slot(block.slot)) != block.checksum:
-                corrupt.append(index)
-        return LoadResult(
-            order.request_id,
-            corrupt=corrupt,
-            bad_block_ids=[order.blocks[index].block_id for index in corrupt],
-            seconds=time.perf_counter() - started,
-        )
 
 
 class WorkerSide:
     """One worker's copies in both directions."""
 
-    def __init__(self, settings: ConnectorSettings, device: Words, layout: SlotLayout) -> None:
+    def __init__(self, settings: ConnectorSettings, make_copier: MakeCopier) -> None:
         self._settings = settings
-        self._device = device
-        self._layout = layout
+        self._make_copier = make_copier
         self._attachment: Attachment | None = None
         self._next_attach_s = float("-inf")
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._progress = threading.Condition()
         self._unfinished = 0
-        self._results: list[LoadResult] = []
-        self._report = StepReport()
+        self._loaded: list[LoadResult] = []
+        self._saved: list[SaveResult] = []
         self._loader = threading.Thread(target=self._load_forever, name="kv-loader", daemon=True)
         self._loader.start()
         self._attach(None)
@@ -89,32 +69,36 @@ class WorkerSide:
             if attachment is None:
                 self._finish(order.failure())
             else:
-                self._tasks.put(partial(self._load, attachment, order))
+                self._tasks.put(partial(self._load, order, attachment.copier.load(order)))
 
     def save(self, orders: StepOrders) -> None:
         """Copy the step's finished blocks into their slots."""
-        started = time.perf_counter()
-        attachment = self._attached(orders.epoch) if orders.saves else None
-        if attachment is None:
-            self._report = StepReport(orders.epoch, unsaved=[order.key for order in orders.saves])
+        if not orders.saves:
             return
-        saved = [attachment.save(order) for order in orders.saves]
-        self._report = StepReport(orders.epoch, saved, save_s=time.perf_counter() - started)
+        attachment = self._attached(orders.epoch)
+        with self._progress:
+            self._unfinished += 1
+        done = partial(self._finish_save, orders, time.perf_counter())
+        if attachment is None:
+            done(())
+        else:
+            attachment.copier.save(orders.saves, done)
 
     def finished_loads(self, *, idle: bool) -> Sequence[LoadResult]:
-        """Loads that ended since the last call. An idle step waits a moment for those under way."""
+        """Loads that ended since the last call. An idle step waits a moment for what is under way."""
         with self._progress:
-            if idle and not self._results and self._unfinished:
+            if idle and self._unfinished and not (self._loaded or self._saved):
                 self._progress.wait(IDLE_WAIT_S)
-            results, self._results = self._results, []
-            return results
+            loaded, self._loaded = self._loaded, []
+            return loaded
 
     def take_report(self, loads: Sequence[LoadResult]) -> StepReport | None:
-        """What this step did, with the given loads; None when nothing."""
-        report, self._report = self._report, StepReport()
-        if not (report.saved or report.unsaved or loads):
+        """The saves that ended since the last call, and the given loads; None when there is nothing."""
+        if not (self._saved or loads):
             return None
-        return StepReport(report.epoch, report.saved, report.unsaved, loads, report.save_s)
+        with self._progress:
+            saved, self._saved = self._saved, []
+        return StepReport(saved, loads)
 
     def close(self) -> None:
         """End the loader after the load under way."""
@@ -127,9 +111,10 @@ class WorkerSide:
         while (task := self._tasks.get()) is not None:
             task()
 
-    def _load(self, attachment: Attachment, order: LoadOrder) -> None:
+    def _load(self, order: LoadOrder, copy: Callable[[], Sequence[int]]) -> None:
+        started_s = time.perf_counter()
         try:
-            result = attachment.load(order)
+            result = order.result(copy(), time.perf_counter() - started_s)
         except Exception:  # whatever it is, the engine waits for this load's end
             log.exception("a load failed")
             result = order.failure()
@@ -138,7 +123,15 @@ class WorkerSide:
     def _finish(self, result: LoadResult) -> None:
         with self._progress:
             self._unfinished -= 1
-            self._results.append(result)
+            self._loaded.append(result)
+            self._progress.notify()
+
+    def _finish_save(self, orders: StepOrders, started_s: float, saved: Sequence[SavedBlock]) -> None:
+        there = {block.key for block in saved}
+        unsaved = [order.key for order in orders.saves if order.key not in there]
+        with self._progress:
+            self._unfinished -= 1
+            self._saved.append(SaveResult(orders.batch, saved, unsaved, time.perf_counter() - started_s))
             self._progress.notify()
 
     def _attached(self, epoch: str) -> Attachment | None:
@@ -160,11 +153,10 @@ class WorkerSide:
             client = StoreClient.connect(
                 settings.socket_name, settings.fingerprint, "connector/worker", settings.secret, settings.timeout_s
             )
-            arena = client.attach(self._layout.slot_bytes)
+            arena = client.attach(settings.layout.slot_bytes)
         except (StoreLost, RequestRefused) as loss:
             log.warning("no arena of the KV store (wanted life %s): %s", epoch or "any", loss)
             return
         if self._attachment is not None:
             self._tasks.put(self._attachment.close)  # after the loads that read its arena
-        copier = BlockCopier(self._device, arena.array, self._layout)
-        self._attachment = Attachment(client.epoch, client, arena, copier)
+        self._attachment = Attachment(client.epoch, client, arena, self._make_copier(arena.array))

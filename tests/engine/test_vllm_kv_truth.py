@@ -21,6 +21,7 @@ from cluster.gateway.kv_index_feed import KvIndexFeed
 from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
 from kvtransfer.aclient import AsyncStoreClient
+from kvtransfer.connector.layout import SlotLayout
 from routing.block_keys import extend, root
 from routing.index_blocks import BlockIndex
 from tests.contracts.engine_pair import sampling
@@ -150,7 +151,7 @@ async def test_the_index_says_of_every_prompt_what_the_engine_then_finds() -> No
 async def test_the_host_tier_is_what_the_store_holds_through_evictions_a_reset_and_a_restart() -> None:
     slots = 24
     fingerprint = kv_fingerprint(tiny_settings("", b"", 0))
-    with running_store(fingerprint.digest(), slots * fingerprint.block_bytes) as store:
+    with running_store(fingerprint.digest(), slots * SlotLayout.of(fingerprint).slot_bytes) as store:
         async with watched(store) as here:
             prompts = [new_prompt(5 * BLOCK + 1) for _ in range(8)]
             for prompt in prompts:

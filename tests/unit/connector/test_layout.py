@@ -1,61 +1,56 @@
-"""Blocks survive the way through a slot, and lie there heads outermost."""
+"""Who holds which heads, and where they lie in a slot."""
 
-import numpy as np
 import pytest
-import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kvtransfer.connector.layout import BlockCopier, SlotLayout
-from kvtransfer.connector.tensors import device_view, layout_of
+from kvtransfer.connector.layout import HeadShare, SlotLayout, share_of
+from kvtransfer.fingerprint import KvFingerprint
 
-LAYERS, BLOCKS, HEADS, TOKENS, CHANNELS, SLOTS = 3, 5, 2, 4, 8, 4
-
-
-def caches(storage: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {f"layer.{index}": storage[index] for index in range(LAYERS)}
+DEGREES = (1, 2, 4, 8)
+dividing = st.tuples(st.sampled_from(DEGREES), st.sampled_from((1, 2, 4, 8, 16)))
 
 
-@pytest.fixture
-def storage() -> torch.Tensor:
-    values = torch.arange(LAYERS * BLOCKS * HEADS * TOKENS * CHANNELS, dtype=torch.int16)
-    return values.view(torch.bfloat16).reshape(LAYERS, BLOCKS, HEADS, TOKENS, CHANNELS)
+def test_a_slot_holds_the_block_and_a_digest_of_each_head() -> None:
+    layout = SlotLayout(layers=30, kv_heads=3, unit_bytes=8192)
+    assert (layout.head_bytes, layout.block_bytes, layout.slot_bytes) == (245_760, 737_280, 737_344)
 
 
-def test_the_view_shares_the_engines_memory(storage: torch.Tensor) -> None:
-    view = device_view(caches(storage))
-    assert layout_of(view) == SlotLayout(LAYERS, HEADS, TOKENS * CHANNELS * 2)
-    view[1, 2, 1] = 7
-    assert (storage.view(torch.int16)[1, 2, 1] == 7).all()
+def test_the_layout_is_that_of_the_whole_model() -> None:
+    fingerprint = KvFingerprint(
+        "m", "vllm", "bfloat16", 16, layers=2, kv_heads=4, unit_bytes=64, packing="p", hash_algorithm="sha256"
+    )
+    assert SlotLayout.of(fingerprint) == SlotLayout(2, 4, 64)
 
 
-def test_a_block_comes_back_as_it_was_saved(storage: torch.Tensor) -> None:
-    view = device_view(caches(storage))
-    layout = layout_of(view)
-    copier = BlockCopier(view, np.zeros((SLOTS, layout.slot_bytes), np.uint8), layout)
-    saved = view[:, 2].copy()
-    copier.save(2, slot=3)
-    view[:, 2] = 0
-    copier.load(3, block_id=4)
-    assert (view[:, 4] == saved).all()
+@pytest.mark.parametrize(
+    ("ranks", "kv_heads", "shares"),
+    [
+        (1, 3, [HeadShare(0, 3)]),
+        (2, 4, [HeadShare(0, 2), HeadShare(2, 2)]),
+        (4, 2, [HeadShare(0, 1), HeadShare(0, 1, False), HeadShare(1, 1), HeadShare(1, 1, False)]),
+        (2, 1, [HeadShare(0, 1), HeadShare(0, 1, False)]),
+    ],
+)
+def test_heads_are_shared_as_vllm_shares_them(ranks: int, kv_heads: int, shares: list[HeadShare]) -> None:
+    assert [share_of(rank, ranks, kv_heads) for rank in range(ranks)] == shares
 
 
-def test_the_heads_of_one_rank_are_one_range_of_a_slot(storage: torch.Tensor) -> None:
-    view = device_view(caches(storage))
-    layout = layout_of(view)
-    arena = np.zeros((SLOTS, layout.slot_bytes), np.uint8)
-    BlockCopier(view, arena, layout).save(1, slot=0)
-    second_half = arena[0, layout.slot_bytes // 2 :].view(np.int16).reshape(LAYERS, TOKENS * CHANNELS)
-    assert (second_half == view[:, 1, 1]).all()
+@given(dividing)
+def test_every_head_is_written_once_and_held_by_equally_many(degree: tuple[int, int]) -> None:
+    ranks, kv_heads = degree
+    shares = [share_of(rank, ranks, kv_heads) for rank in range(ranks)]
+    assert sorted(head for share in shares if share.writes for head in share.heads) == list(range(kv_heads))
+    held = sorted(head for share in shares for head in share.heads)
+    assert held == sorted(list(range(kv_heads)) * max(1, ranks // kv_heads))
 
 
-def test_other_layouts_are_refused(storage: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="not block-major"):
-        device_view(caches(storage.transpose(3, 4)))
-    scattered = {name: tensor.clone() for name, tensor in caches(storage).items()}
-    with pytest.raises(ValueError, match="do not lie at one stride"):
-        device_view(scattered)
+@pytest.mark.parametrize(("ranks", "kv_heads"), [(2, 3), (4, 6), (8, 12), (3, 8)])
+def test_degrees_that_do_not_divide_are_refused(ranks: int, kv_heads: int) -> None:
+    with pytest.raises(ValueError, match=f"{kv_heads} KV heads cannot be divided among {ranks}"):
+        share_of(0, ranks, kv_heads)
 
 
-def test_a_slot_of_another_size_is_refused(storage: torch.Tensor) -> None:
-    view = device_view(caches(storage))
-    with pytest.raises(ValueError, match="cannot hold blocks"):
-        BlockCopier(view, np.zeros((SLOTS, 64), np.uint8), layout_of(view))
+def test_a_rank_beyond_the_last_is_refused() -> None:
+    with pytest.raises(ValueError, match="rank 2 of 2"):
+        share_of(2, 2, 4)

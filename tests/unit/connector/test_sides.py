@@ -1,99 +1,18 @@
 """Both sides of the connector against a real store, with an array for the device and no engine."""
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from kvtransfer.connector.layout import SlotLayout
-from kvtransfer.connector.orders import StepOrders, StepReport
+from kvtransfer.connector.orders import SaveResult, StepReport
 from kvtransfer.connector.plan import LoadVerdict
-from kvtransfer.connector.scheduler import SchedulerSide
-from kvtransfer.connector.settings import ConnectorSettings, LegParams
-from kvtransfer.connector.store_link import StoreLink
-from kvtransfer.connector.worker import WorkerSide
 from kvtransfer.tenant import tenant_of
-from tests.support.store_thread import SECRET, StoreThread, running_store
+from tests.support.store_thread import StoreThread, running_store
+from tests.unit.connector.fake_engine import BLOCK, FINGERPRINT, LAYOUT, FakeEngine, FakeRequest
 
-BLOCK = 16
-LAYOUT = SlotLayout(layers=2, kv_heads=2, unit_bytes=64)
-FINGERPRINT = "f" * 32
 SLOTS = 16
-
-
-@dataclass
-class FakeRequest:
-    """What vLLM's scheduler knows of a request. Its block hashes depend on `seed` only."""
-
-    request_id: str
-    num_prompt_tokens: int
-    seed: int = 0
-    handoff: str | None = None
-    num_computed_tokens: int = 0
-    cache_salt: str | None = None
-    skip_reading_prefix_cache: bool = False
-    block_hashes: list[bytes] = field(init=False)
-    kv_transfer_params: dict[str, Any] | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        names = (f"{self.seed}/{index}" for index in range(self.num_prompt_tokens // BLOCK))
-        self.block_hashes = [hashlib.sha256(name.encode()).digest() for name in names]
-        self.kv_transfer_params = LegParams(f"leg-{self.request_id}", self.handoff).to_params()
-
-    @property
-    def num_tokens(self) -> int:
-        return self.num_prompt_tokens
-
-
-class FakeEngine:
-    """A device of 32 blocks and the connector's two sides, stepped by hand as vLLM steps them."""
-
-    def __init__(self, store: StoreThread) -> None:
-        settings = ConnectorSettings(store.socket_name, FINGERPRINT, SECRET, LAYOUT.slot_bytes, owner_pid=0)
-        self.device = np.zeros((2, 32, 2, 32), np.int16)
-        self.clock_s = 0.0
-        self.worker = WorkerSide(settings, self.device, LAYOUT)
-        self.link = StoreLink(settings, now=lambda: self.clock_s)
-        self.scheduler = SchedulerSide(self.link, BLOCK)
-
-    def step(self, scheduled: dict[str, int], tables: dict[str, list[int]]) -> StepOrders:
-        """One step: orders, copies, report."""
-        orders = self.scheduler.orders(scheduled, tables.__getitem__)
-        self.worker.start_loads(orders)
-        self.worker.save(orders)
-        report = self._report(len(orders.loads))
-        if report is not None:
-            self.scheduler.report(report)
-        return orders
-
-    def _report(self, loads: int) -> StepReport | None:
-        finished: list[Any] = []
-        while len(finished) < loads:
-            finished += self.worker.finished_loads(idle=True)
-        return self.worker.take_report(finished)
-
-    def compute(self, request: FakeRequest, blocks: list[int], tokens: int) -> StepOrders:
-        """A step that computes the request's next tokens."""
-        for position in range(request.num_computed_tokens // BLOCK, (request.num_computed_tokens + tokens) // BLOCK):
-            self.device[:, blocks[position]] = request.seed * 100 + position + 1
-        orders = self.step({request.request_id: tokens}, {request.request_id: blocks})
-        request.num_computed_tokens += tokens
-        return orders
-
-    def verdicts(self) -> list[LoadVerdict]:
-        report = self.scheduler.take_report()
-        return [] if report is None else [verdict for leg in report.verdicts.values() for verdict in leg]
-
-    def counters(self) -> dict[str, float]:
-        report = self.scheduler.take_report()
-        return {} if report is None else report.counters
-
-    def close(self) -> None:
-        self.scheduler.close()
-        self.worker.close()
+ENGINES = [(1, "host"), (2, "host"), (4, "host"), (2, "staged")]
 
 
 @pytest.fixture
@@ -103,16 +22,16 @@ def store() -> Iterator[StoreThread]:
         running.look(lambda held: held.check())
 
 
-@pytest.fixture
-def producer(store: StoreThread) -> Iterator[FakeEngine]:
-    engine = FakeEngine(store)
+@pytest.fixture(params=ENGINES, ids="from {0[1]} TP {0[0]}".format)
+def producer(store: StoreThread, request: pytest.FixtureRequest) -> Iterator[FakeEngine]:
+    engine = FakeEngine(store, *request.param)
     yield engine
     engine.close()
 
 
-@pytest.fixture
-def consumer(store: StoreThread) -> Iterator[FakeEngine]:
-    engine = FakeEngine(store)
+@pytest.fixture(params=ENGINES, ids="to {0[1]} TP {0[0]}".format)
+def consumer(store: StoreThread, request: pytest.FixtureRequest) -> Iterator[FakeEngine]:
+    engine = FakeEngine(store, *request.param)
     yield engine
     engine.close()
 
@@ -191,11 +110,9 @@ def test_bad_blocks_are_reported_by_their_device_number(producer: FakeEngine, st
     request = produce(producer, 64)
     _flip_a_bit(store, request.block_hashes[2])
     consume(producer, 70)
-    producer.worker.start_loads(producer.scheduler.orders({}, dict[str, list[int]]().__getitem__))
-    results = list(producer.worker.finished_loads(idle=True))
-    while not results:
-        results = list(producer.worker.finished_loads(idle=True))
-    assert [list(result.bad_block_ids) for result in results] == [[12]]
+    report = producer.carry_out(producer.scheduler.orders({}, dict[str, list[int]]().__getitem__))
+    named = {block_id for result in report.loads for block_id in result.bad_block_ids}
+    assert named == {12}
 
 
 def test_a_request_that_must_not_read_the_cache_is_not_matched(producer: FakeEngine, consumer: FakeEngine) -> None:
@@ -227,10 +144,7 @@ def test_a_handoff_is_concluded_after_its_last_commit(producer: FakeEngine, stor
     orders = producer.scheduler.orders({"p": 64}, lambda _: list(range(32)))
     producer.scheduler.finished("p")  # vLLM says so before it hands over the step's report
     assert _handoff_state(store, "h") == "pending"
-    producer.worker.save(orders)
-    report = producer.worker.take_report([])
-    assert report is not None
-    producer.scheduler.report(report)
+    producer.scheduler.report(producer.carry_out(orders))
     assert _handoff_state(store, "h") == "ready"
 
 
@@ -287,10 +201,34 @@ def test_a_load_from_an_arena_that_is_gone_fails_and_is_reported(
     consume(consumer, 70)
     orders = consumer.scheduler.orders({}, dict[str, list[int]]().__getitem__)
     lost = [replace(order, epoch="another life") for order in orders.loads]
-    consumer.worker.start_loads(replace(orders, loads=lost))
-    (result,) = consumer.worker.finished_loads(idle=True)
-    assert list(result.failed) == [0, 1, 2, 3]
-    assert list(result.bad_block_ids) == [10, 11, 12, 13]
+    for result in consumer.carry_out(replace(orders, loads=lost)).loads:
+        assert list(result.failed) == [0, 1, 2, 3]
+        assert list(result.bad_block_ids) == [10, 11, 12, 13]
+
+
+def test_a_block_is_committed_once_every_rank_has_saved_its_part(producer: FakeEngine, store: StoreThread) -> None:
+    request = FakeRequest("r", 32)
+    producer.scheduler.admit(request)
+    orders = producer.scheduler.orders({"r": 32}, lambda _: list(range(32)))
+    parts = producer.carry_out(orders).saves
+    assert len(parts) == len(producer.workers)
+    for part in parts:
+        assert store.look(lambda held: held.slot_statistics().committed_blocks) == 0
+        assert producer.scheduler.is_saving
+        producer.scheduler.report(StepReport(saves=[part]))
+    assert store.look(lambda held: held.slot_statistics().committed_blocks) == 2
+    assert not producer.scheduler.is_saving
+
+
+def test_a_block_that_one_rank_cannot_save_is_not_committed(producer: FakeEngine, store: StoreThread) -> None:
+    request = FakeRequest("r", 32)
+    producer.scheduler.admit(request)
+    orders = producer.scheduler.orders({"r": 32}, lambda _: list(range(32)))
+    *others, last = producer.carry_out(orders).saves
+    unsaved = SaveResult(last.batch, unsaved=[save.key for save in orders.saves])
+    producer.scheduler.report(StepReport(saves=[*others, unsaved]))
+    assert store.look(lambda held: held.slot_statistics().free) == SLOTS
+    assert producer.counters()["unsaved_blocks"] == 2
 
 
 def _handoff_state(store: StoreThread, handoff_id: str) -> str:

@@ -10,8 +10,9 @@ from kvtransfer.connector.support import PLAIN, KvTraits, refusal
 PLAIN_TRAITS = KvTraits(groups=[PLAIN])
 
 
-def test_plain_full_attention_is_accepted() -> None:
-    assert refusal(PLAIN_TRAITS) is None
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_plain_full_attention_is_accepted(device: str) -> None:
+    assert refusal(replace(PLAIN_TRAITS, device=device)) is None
 
 
 @pytest.mark.parametrize(
@@ -23,10 +24,9 @@ def test_plain_full_attention_is_accepted() -> None:
         ({"groups": []}, "0 groups"),
         ({"sliding_window": 64}, "sliding window of 64 tokens"),
         ({"attention_chunk_size": 8192}, "chunks of 8192 tokens"),
-        ({"tensor_parallel": 2}, "tensor_parallel_size is 2"),
         ({"pipeline_parallel": 4}, "pipeline_parallel_size is 4"),
         ({"context_parallel": 2}, "decode_context_parallel_size is 2"),
-        ({"device": "cuda"}, "device cuda"),
+        ({"device": "rocm"}, "device rocm"),
         ({"hash_algorithm": "xxhash"}, "prefix_caching_hash_algo is xxhash"),
     ],
 )
