@@ -62,7 +62,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-connector bench-hot-prefix bench-prediction bench-routing bench-router bench-eviction conformance
+.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-eviction conformance
 
 bench-peers: .peers/dynamo/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -71,6 +71,9 @@ bench-gateway: $(READY) ## gateway against vLLM's own app, a Serve stream and Dy
 
 bench-connector: $(READY) ## decode speed of a real engine with the connector attached and idle against without
 	$(BIN)/python -m tests.benchmarks.connector $(ARGS)
+
+bench-copies: $(READY) ## copies between an engine's KV memory and the store's arena, beside memcpy (ARGS=--rounds 9)
+	$(BIN)/python -m tests.benchmarks.device_copies $(ARGS)
 
 bench-hot-prefix: $(READY) ## a hot shared prefix live on simulated engines, ours against least-loaded (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.hot_prefix $(ARGS)
