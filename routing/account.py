@@ -7,6 +7,9 @@ counts nothing then, and those behind it count in full.
 
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
+
+from routing.books import Booked
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,17 @@ class Reserved:
 
 
 NOTHING = Reserved()
+
+
+class Given(NamedTuple):
+    """What a replica was ever given, and when last: see `Booked`."""
+
+    turn: int = -1
+    requests: int = 0
+    prefill_s: float = 0.0
+
+
+NEVER = Given()
 
 
 class Account:
@@ -109,10 +123,10 @@ class Account:
         self.context_tokens += context_tokens
         self.blocks += blocks
 
-    def columns(self) -> tuple[float, ...]:
-        """Its numbers in the order of `routing.books.Column`, up to the front of the queue."""
+    def booked(self, given: Given) -> Booked:
+        """What holds of a replica with this account, for `routing.books`."""
         since = inf if self.front_since is None else self.front_since
-        return (
+        return Booked(
             self.requests,
             self.context_tokens,
             self.blocks,
@@ -120,6 +134,9 @@ class Account:
             self.prefill_s,
             self.front_s,
             since,
+            given.turn,
+            given.requests,
+            given.prefill_s,
         )
 
     def check(self, expected: "Account", name: str) -> None:

@@ -3,209 +3,232 @@
 Every fit decode replica may compute the prompt itself. Of the pairs of a prefill and a decode replica only those are
 looked at that can be cheapest: a pair costs what its halves cost, and the transfer between their nodes. So the cheapest
 few of each half, and partners on the same node, are enough, and a decision is linear in the size of the fleet.
+
+Costs that differ by less than predictions can tell are equal; among equals it is the turn of whoever was given work
+longest ago, then chance decides. Always taking the first would pile new prompts up on one replica of an idle cluster;
+taking turns spreads them, and what is cached with them, more evenly than chance.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
-from routing.books import Floats
-from routing.halves import Halves, Seats, Sources
-from routing.pool import Pool
-from routing.router import Rng, RouteRequest
-from routing.ties import TOLERANCE, cheapest, in_order
-from routing.view import View
+from routing.compiled import compiled
+from routing.costs import Price
+from routing.pool import Member
+from routing.records import Column, Table, layout
 
-_SHORTLIST = 2
-_SAME_VIOLATION = 0.01
+TOLERANCE = 0.01
+"""Costs that differ by less than this share of a time to first token are equal."""
+
+SHORTLIST = 2
+"""How many of each half are looked at."""
 
 
-class Option(NamedTuple):
-    """A placement: places in the pools, `source` None when the decode replica computes the prompt itself.
+@dataclass(slots=True)
+class Option:
+    """A placement, by places: the replica `computing` the prompt is the one `decoding` when there is no hand-off.
 
     Until the first token: `queue_s` before the prompt is computed and for the decode replica's own queue and step,
-    `compute_s`, `load_s` of blocks from stores, and `first_step_s` after a hand-off.
+    `compute_s`, `load_s` of blocks from stores, and `first_step_s` after a hand-off. The rest is as in `Price`.
     """
 
     cost_s: float
-    source: int | None
+    computing: int
+    decoding: int
+    queue_s: float
+    compute_s: float
+    load_s: float
+    first_step_s: float
+    itl_s: float
+    computed_tokens: int
+    capacity_s: float
+    blocks: int
+    turn: int
+
+
+class Pair(NamedTuple):
+    """Places of a prefill and a decode replica."""
+
+    source: int
     seat: int
-    queue_s: float
-    compute_s: float
-    load_s: float
-    first_step_s: float
-    turn: float
-
-    @property
-    def ttft_s(self) -> float:
-        """Time to first token."""
-        return self.queue_s + self.compute_s + self.load_s + self.first_step_s
 
 
-class First(NamedTuple):
-    """A prefill replica on the shortlist, out of the columns of `Sources`."""
-
-    place: int
-    node: int
-    cost_s: float
-    queue_s: float
-    compute_s: float
-    load_s: float
-    done_s: float
-    turn: float
+_OPTION = layout(Option)
 
 
-class Second(NamedTuple):
-    """A decode replica on the shortlist, out of the columns of `Seats`; `far_tokens` are not even on its node."""
+@compiled
+def find_options(
+    members: Table[Member], prices: Table[Price], fingerprints: int, alone: int, chance: float
+) -> Table[Option]:
+    """The options, the best first; none when no decode replica is fit. `chance`, in [0, 1), decides between equals.
 
-    place: int
-    node: int
-    cost_s: float
-    queue_s: float
-    load_s: float
-    first_step_s: float
-    far_tokens: float
-    turn: float
-
-
-class Found(NamedTuple):
-    """What a search found: the options, the best first; none when no decode replica is fit."""
-
-    sources: Sources
-    seats: Seats
-    options: list[Option]
-
-
-@dataclass(frozen=True, slots=True)
-class Search:
-    """One look at the fleet for one request. Of lone decode replicas the `alone` best are looked at."""
-
-    request: RouteRequest
-    view: View
-    halves: Halves
-    rng: Rng | None
-    alone: int = _SHORTLIST
-
-    def found(self) -> Found:
-        """Constraints are violated as little as can be."""
-        matches = self.view.matches(self.request)
-        sources, seats = self.halves.sources(), self.halves.seats(matches)
-        unfit = _least_violating(seats, matches.seats)
-        if not len(unfit) or unfit[unfit.argmin()] == inf:
-            return Found(sources, seats, [])
-        options = self._alone(seats, unfit)
-        for partners in matches.partners:
-            options += self._pairs(
-                sources, seats, sources.cost_s + partners.sources, seats.cost_s + partners.seats + unfit
-            )
-        return Found(sources, seats, self._ordered(options))
-
-    def _alone(self, seats: Seats, unfit: Floats) -> list[Option]:
-        """Decode replicas that compute the prompt themselves."""
-        cost_s = seats.alone_s + unfit
-        best = _lone(seats, int(cost_s.argmin()))
-        at = cheapest(cost_s, TOLERANCE * best.ttft_s, seats.turn, self.rng, self.alone)
-        return [_lone(seats, place) for place in at]
-
-    def _pairs(self, sources: Sources, seats: Seats, source_s: Floats, seat_s: Floats) -> list[Option]:
-        """The best of each half, and where they are apart also partners on one node. The unfit cost infinitely much."""
-        if seat_s[seat_s.argmin()] == inf:
-            return []
-        tolerance_s = TOLERANCE * float(sources.done_s[source_s.argmin()])
-        firsts = [_first(sources, at) for at in cheapest(source_s, tolerance_s, sources.turn, self.rng, _SHORTLIST)]
-        seconds = [self._second(seats, at) for at in cheapest(seat_s, tolerance_s, seats.turn, self.rng, _SHORTLIST)]
-        options = [self._pair(first, second) for first in firsts for second in seconds]
-        if firsts[0].node != seconds[0].node:
-            near_seats = [(first, _cheapest_on(first.node, seats.pool, seat_s, seconds)) for first in firsts]
-            near_sources = [(second, _cheapest_on(second.node, sources.pool, source_s, firsts)) for second in seconds]
-            options += [self._pair(first, self._second(seats, at)) for first, at in near_seats if at is not None]
-            options += [self._pair(_first(sources, at), second) for second, at in near_sources if at is not None]
-        return options
-
-    def _second(self, seats: Seats, place: int) -> Second:
-        pool = seats.pool
-        size = pool.block_size.item(place)
-        known = max(seats.device.item(place), size * self.halves.on_node(pool, place))
-        return Second(
-            place,
-            pool.nodes.item(place),
-            seats.cost_s.item(place),
-            seats.queue_s.item(place),
-            seats.load_s.item(place),
-            seats.first_step_s.item(place),
-            (self.request.prompt_tokens - 1) // size * size - known,
-            seats.turn.item(place),
-        )
-
-    def _pair(self, first: First, second: Second) -> Option:
-        """Both halves and what lies between them: a pull that overlaps with prefill, but for its last chunk."""
-        transfer_s, far = 0.0, second.far_tokens
-        if first.node != second.node and far > 0:
-            token_s = self.view.remote_token_s
-            last_s = min(far, self.view.prefills.chunk_tokens) * token_s
-            transfer_s = self.view.remote_latency_s + max(last_s, far * token_s - first.compute_s)
-        wait_s = max(0.0, second.queue_s - first.done_s - transfer_s)
-        return Option(
-            first.cost_s + second.cost_s + wait_s + transfer_s,
-            first.place,
-            second.place,
-            first.queue_s + wait_s,
-            first.compute_s,
-            first.load_s + transfer_s + second.load_s,
-            second.first_step_s,
-            max(first.turn, second.turn),
-        )
-
-    def _ordered(self, options: list[Option]) -> list[Option]:
-        """The cheapest first. A pair's turn is that of the half that was given work last."""
-        costs = [option.cost_s for option in options]
-        tolerance_s = TOLERANCE * options[costs.index(min(costs))].ttft_s
-        return [
-            options[place] for place in in_order(costs, tolerance_s, [o.turn for o in options], self.rng, len(options))
-        ]
+    Of decode replicas that compute the prompt themselves the `alone` best are looked at.
+    """
+    if len(members) == 0:
+        return np.zeros(0, _OPTION)
+    singles = _singles(prices, alone, chance)
+    pairs = [pair for code in range(fingerprints) for pair in _pairs(members, prices, code, chance)]
+    found: Table[Option] = np.zeros(len(singles) + len(pairs), _OPTION)
+    for at, seat in enumerate(singles):
+        _write_single(prices, seat, found[at])
+    for at, pair in enumerate(pairs):
+        _write_pair(members, prices, pair, found[len(singles) + at])
+    return _ordered(found)
 
 
-def _first(sources: Sources, place: int) -> First:
-    return First(
-        place,
-        sources.pool.nodes.item(place),
-        sources.cost_s.item(place),
-        sources.queue_s.item(place),
-        sources.compute_s.item(place),
-        sources.lacking.load_s.item(place),
-        sources.done_s.item(place),
-        sources.turn.item(place),
-    )
+@compiled
+def _singles(prices: Table[Price], size: int, chance: float) -> Column:
+    """The best decode replicas that compute the prompt themselves."""
+    cost_s, turns = prices["alone_s"], prices["turn"]
+    best = prices[cost_s.argmin()]
+    first_s = best.queue_s + best.wait_s + best.compute_s + best.host_s
+    return _in_order(cost_s, turns, TOLERANCE * first_s, chance, size)
 
 
-def _lone(seats: Seats, place: int) -> Option:
-    return Option(
-        seats.alone_s.item(place),
-        None,
-        place,
-        seats.queue_s.item(place) + seats.wait_s.item(place),
-        seats.compute_s.item(place),
-        seats.lacking.load_s.item(place),
-        0.0,
-        seats.turn.item(place),
-    )
+@compiled
+def _pairs(members: Table[Member], prices: Table[Price], fingerprint: int, chance: float) -> list[Pair]:
+    """The best of each half, and where they are apart also partners on one node."""
+    source_s, seat_s = _half_s(members, prices, False, fingerprint), _half_s(members, prices, True, fingerprint)
+    tolerance_s, turns = TOLERANCE * _done_s(prices[source_s.argmin()]), prices["turn"]
+    sources = _in_order(source_s, turns, tolerance_s, chance, SHORTLIST)
+    seats = _in_order(seat_s, turns, tolerance_s, chance, SHORTLIST)
+    pairs = [Pair(source, seat) for source in sources for seat in seats]
+    if pairs and members[sources[0]].node != members[seats[0]].node:
+        for source in sources:
+            near = _in_order(_on_node(members, source, seat_s), turns, 0.0, 0.0, 1)
+            pairs += [Pair(source, seat) for seat in near if seat not in seats]
+        for seat in seats:
+            near = _in_order(_on_node(members, seat, source_s), turns, 0.0, 0.0, 1)
+            pairs += [Pair(source, seat) for source in near if source not in sources]
+    return pairs
 
 
-def _least_violating(seats: Seats, unfit: Floats) -> Floats:
-    """Unfit are also those that violate constraints more than others do."""
-    violation = seats.decoding.violation
-    if violation is None:
-        return unfit
-    least = (violation + unfit).min(initial=inf)
-    return np.where(violation <= least + _SAME_VIOLATION, unfit, inf)
+@compiled
+def _half_s(members: Table[Member], prices: Table[Price], decodes: bool, fingerprint: int) -> Column:
+    """What replicas of one role and fingerprint cost as halves, infinite for others."""
+    cost_s = np.full(len(members), inf)
+    for place in range(len(members)):
+        if members[place].decodes == decodes and members[place].fingerprint == fingerprint:
+            cost_s[place] = prices[place].half_s
+    return cost_s
 
 
-def _cheapest_on(node: int, pool: Pool, cost_s: Floats, known: Sequence[First | Second]) -> int | None:
-    """The cheapest replica of a node, None when there is none of finite cost, or when it is known already."""
-    place = min(pool.on_node.get(node, ()), key=cost_s.item, default=None)
-    if place is None or cost_s[place] == inf or place in [each.place for each in known]:
-        return None
-    return place
+@compiled
+def _on_node(members: Table[Member], at: int, cost_s: Column) -> Column:
+    """The costs of those on the node of the replica `at`, infinite for others."""
+    near_s = np.full(len(members), inf)
+    for place in range(len(members)):
+        if members[place].node == members[at].node:
+            near_s[place] = cost_s[place]
+    return near_s
+
+
+@compiled
+def _done_s(price: Price) -> float:
+    """From now until a prefill replica has computed the prompt."""
+    return price.queue_s + price.compute_s + price.host_s
+
+
+@compiled
+def _write_single(prices: Table[Price], seat: int, option: Option) -> None:
+    price = prices[seat]
+    option.cost_s = price.alone_s
+    option.computing = option.decoding = seat
+    option.queue_s = price.queue_s + price.wait_s
+    option.compute_s = price.compute_s
+    option.load_s = price.host_s
+    option.turn = price.turn
+    _write_work(price, price, option)
+
+
+@compiled
+def _write_pair(members: Table[Member], prices: Table[Price], pair: Pair, option: Option) -> None:
+    """Both halves and what lies between them."""
+    first, second = prices[pair.source], prices[pair.seat]
+    transfer_s = 0.0
+    if members[pair.source].node != members[pair.seat].node:
+        transfer_s = _transfer_s(members[pair.seat], second.far_tokens, first.compute_s)
+    wait_s = max(0.0, second.queue_s - _done_s(first) - transfer_s)
+    option.cost_s = first.half_s + second.half_s + wait_s + transfer_s
+    option.computing, option.decoding = pair.source, pair.seat
+    option.queue_s = first.queue_s + wait_s
+    option.compute_s = first.compute_s
+    option.load_s = first.host_s + transfer_s + second.fetch_s
+    option.first_step_s = second.first_step_s
+    option.turn = max(first.turn, second.turn)
+    _write_work(first, second, option)
+
+
+@compiled
+def _write_work(computing: Price, decoding: Price, option: Option) -> None:
+    option.computed_tokens, option.capacity_s = computing.computed_tokens, computing.capacity_s
+    option.itl_s, option.blocks = decoding.itl_s, decoding.blocks
+
+
+@compiled
+def _transfer_s(member: Member, tokens: int, compute_s: float) -> float:
+    """A pull from another node overlaps with prefill, but for its last chunk."""
+    if tokens <= 0:
+        return 0.0
+    last_s = min(tokens, member.chunk_tokens) * member.remote_token_s
+    return member.remote_latency_s + max(last_s, tokens * member.remote_token_s - compute_s)
+
+
+@compiled
+def _ordered(found: Table[Option]) -> Table[Option]:
+    """The best first. A pair's turn is that of the half that was given work last; chance has had its say."""
+    if len(found) == 0:
+        return found
+    cost_s, turns = found["cost_s"], found["turn"]
+    best = found[cost_s.argmin()]
+    ttft_s = best.queue_s + best.compute_s + best.load_s + best.first_step_s
+    ordered: Table[Option] = np.zeros(len(found), _OPTION)
+    for at, place in enumerate(_in_order(cost_s, turns, TOLERANCE * ttft_s, 0.0, len(found))):
+        ordered[at] = found[place]
+    return ordered
+
+
+@compiled
+def _in_order(cost_s: Column, turns: Column, tolerance_s: float, chance: float, size: int) -> Column:
+    """Places of the `size` cheapest, the best first, those of infinite cost left out.
+
+    Those within `tolerance_s` of the cheapest are equal and by turn, smallest first; equal turns begin anywhere.
+    """
+    limit_s = cost_s.min() + tolerance_s
+    start = _any_within(cost_s, limit_s, chance)
+    left_s = cost_s.copy()
+    order = np.empty(size, dtype=np.int64)
+    for position in range(size):
+        best = start
+        for step in range(1, len(left_s)):
+            place = (start + step) % len(left_s)
+            if _before(place, best, left_s, turns, limit_s):
+                best = place
+        if left_s[best] == inf:
+            return order[:position]
+        order[position] = best
+        left_s[best] = inf
+    return order
+
+
+@compiled
+def _before(one: int, other: int, cost_s: Column, turns: Column, limit_s: float) -> bool:
+    """Whether one place is better than another."""
+    if cost_s[one] <= limit_s and cost_s[other] <= limit_s:
+        return bool(turns[one] < turns[other])
+    return (cost_s[one], one) < (cost_s[other], other)
+
+
+@compiled
+def _any_within(cost_s: Column, limit_s: float, chance: float) -> int:
+    """One of the places within the limit, each with the same chance."""
+    left = int(chance * (cost_s <= limit_s).sum())
+    for place in range(len(cost_s)):
+        if cost_s[place] <= limit_s:
+            if left == 0:
+                return place
+            left -= 1
+    return 0

@@ -1,4 +1,4 @@
-"""What a request would cost on every replica of a pool, in seconds: arithmetic on columns.
+"""What a request would cost on every replica, in seconds: the formula for one of them, and one pass over all.
 
 The cost of a placement is the request's own time, and what it takes from others:
 
@@ -9,20 +9,20 @@ The cost of a placement is the request's own time, and what it takes from others
   + seconds of prefill × requests that decode there, when the decode replica computes the prompt; × STALLING where
     prefill replicas could
 
-`docs/decisions/routing-cost.md` says why each term is there. All functions return columns, one entry for each replica.
-
-A decision makes some eighty steps over short columns, so what a step costs counts: numpy takes a column of floats, or a
-`number`, at once, but converts an integer or a Python float first, which takes longer than the arithmetic. So counts
-are whole floats, which are exact up to 2 ** 53.
+`docs/decisions/routing-cost.md` says why each term is there.
 """
 
-from math import inf
+from dataclasses import dataclass
+from math import ceil, inf
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from routing.books import Column, Floats, number
-from routing.pool import Pool
+from routing.books import Booked
+from routing.compiled import compiled
+from routing.pool import Member, Report
+from routing.records import Column, Table, layout
 
 CAPACITY = 5.0
 """What a second of prefill costs requests that are still to come, in seconds: they wait, and lose cached blocks."""
@@ -37,123 +37,247 @@ ARRIVING = 0.25
 """How many requests are taken to come and wait for prefill on a decode replica that has none, in a cluster that could
 prefill elsewhere. What is short next to a hand-off is computed there all the same."""
 
+SAME_VIOLATION = 0.01
+"""Constraints that are violated by fractions that differ by less are violated equally."""
+
 
 class Job(NamedTuple):
-    """A request in numbers. `output` is expected for each of `outputs`; `itl_target_s` is infinite when none is set."""
+    """A request in numbers, at a moment. `output` is expected for each of `outputs`, at most `max_tokens`; `context`
+    tokens are read by one decode step of one output, on average over its life.
+
+    `itl_target_s` is infinite when none is set; `share` is how many requests others have for each of this gateway's.
+    """
 
     prompt: int
     output: int
     outputs: int
+    context: int
+    max_tokens: int
+    may_disaggregate: bool
     itl_target_s: float
-
-    @property
-    def context(self) -> int:
-        """Tokens that one decode step of one output reads, on average over its life."""
-        return self.prompt + self.output // 2
+    share: float
+    now: float
 
 
-class Cached(NamedTuple):
-    """Tokens of the prompt, without the block of its last one, which is never credited.
+class Found(NamedTuple):
+    """Tokens of the prompt that a replica can use, without the block of its last one, which is never credited.
 
-    `device` are there; `ready` will be when the queue in front is done; `host` with the node's store as well, None when
-    no store has any.
+    `device` are there, `promised` will be when the queue in front is done, `host` are there or in its node's store as
+    far as this replica told, `node` in that store. What is 0 may be unknown. An `excluded` replica is not to be asked.
     """
 
-    device: Floats
-    ready: Floats
-    host: Floats | None
+    device: int
+    promised: int
+    host: int
+    node: int
+    excluded: bool
+
+
+@dataclass(slots=True)
+class Price:
+    """What a replica would cost, `half_s` as one half of a pair, `alone_s` as a decode replica that computes the prompt
+    itself: infinite where it is not fit for that.
+
+    Where it computes the prompt: `queue_s` until it begins, `host_s` for blocks loaded before, `compute_s`, for
+    `computed_tokens`; `capacity_s` is the engine's time for it, whoever shares its steps. Where it decodes: `wait_s` is
+    the rest of the step that is running; after a hand-off `fetch_s` loads the whole blocks that are not on the device,
+    of which `far_tokens` are not even on its node, and `first_step_s` follows. `blocks` will newly be held; `violation`
+    is by what fraction the time of a step or the blocks would exceed their bounds.
+    """
+
+    half_s: float
+    alone_s: float
+    queue_s: float
+    host_s: float
+    compute_s: float
+    computed_tokens: int
+    capacity_s: float
+    wait_s: float
+    fetch_s: float
+    far_tokens: int
+    first_step_s: float
+    itl_s: float
+    blocks: int
+    violation: float
+    turn: int
+
+
+_PRICE = layout(Price)
 
 
 class Lacking(NamedTuple):
-    """What a replica has to do for a prompt: `work_s` computes `tokens` in `chunks` steps, after `load_s`.
+    """What a replica has to do for a prompt: `work_s` computes `tokens` in `chunks` steps, after `load_s`."""
 
-    `capacity_s` is the engine's time for it, whoever shares its steps.
-    """
-
-    tokens: Floats
-    chunks: Floats
-    work_s: Floats
-    load_s: Floats
-    capacity_s: Floats
-
-    def part(self, which: slice) -> "Lacking":
-        """Of some of the replicas."""
-        tokens, chunks, work_s, load_s, capacity_s = self
-        return Lacking(tokens[which], chunks[which], work_s[which], load_s[which], capacity_s[which])
+    tokens: int
+    chunks: int
+    work_s: float
+    load_s: float
+    capacity_s: float
 
 
 class Decoding(NamedTuple):
-    """The request in the batch. `batch` and `step_s` are without it; `cost_s` covers its tokens and others' steps.
+    """The request in the batch. `batch` and `step_s` are without it; `cost_s` covers its tokens and others' steps."""
 
-    `blocks` will newly be held; `violation` is by what fraction the time of a step or the blocks would exceed their
-    bounds, None when they do so nowhere.
+    batch: float
+    step_s: float
+    itl_s: float
+    cost_s: float
+
+
+@compiled
+def price_all(
+    members: Table[Member],
+    reports: Table[Report],
+    rows: Column,
+    books: Table[Booked],
+    found: Table[Found],
+    job: Job,
+) -> Table[Price]:
+    """The price of every replica. Of decode replicas those are fit that violate constraints least."""
+    prices: Table[Price] = np.zeros(len(members), _PRICE)
+    offered = _offered(members, found, job)
+    least = inf
+    for place in range(len(members)):
+        member, price, booked = members[place], prices[place], books[rows[place]]
+        price.turn = booked.turn
+        price.half_s = price.alone_s = price.violation = inf
+        if not _fits(member, found[place], job):
+            continue
+        if member.decodes:
+            handed_over = offered[member.fingerprint] and member.block_size < job.prompt
+            _price_seat(member, reports[place], booked, found[place], job, handed_over, price)
+            least = min(least, price.violation)
+        else:
+            _price_source(member, reports[place], booked, found[place], job, price)
+    for place in range(len(members)):
+        if members[place].decodes and prices[place].violation > least + SAME_VIOLATION:
+            prices[place].half_s = prices[place].alone_s = inf
+    return prices
+
+
+@compiled
+def _offered(members: Table[Member], found: Table[Found], job: Job) -> NDArray[np.bool_]:
+    """By fingerprint: whether a fit prefill replica has it. There are not more fingerprints than replicas."""
+    offered = np.zeros(len(members), dtype=np.bool_)
+    for place in range(len(members)):
+        member = members[place]
+        if not member.decodes and _fits(member, found[place], job):
+            offered[member.fingerprint] = True
+    return offered
+
+
+@compiled
+def _fits(member: Member, found: Found, job: Job) -> bool:
+    """Whether the replica may be asked and has room: see `routing.fit`."""
+    if member.decodes:
+        return not found.excluded and job.prompt + job.max_tokens <= member.max_model_len
+    return job.may_disaggregate and not found.excluded and job.prompt + 1 <= member.max_model_len
+
+
+@compiled
+def _price_source(member: Member, report: Report, booked: Booked, found: Found, job: Job, price: Price) -> None:
+    """A prefill replica, which computes the prompt and does nothing else."""
+    lacks = _lacking(member, found, job.prompt)
+    _write_prompt(price, lacks, _backlog_s(member, report, booked, job), member.chunk_s)
+    price.half_s = price.queue_s + price.compute_s + price.host_s + CAPACITY * lacks.capacity_s
+
+
+@compiled
+def _price_seat(
+    member: Member, report: Report, booked: Booked, found: Found, job: Job, handed_over: bool, price: Price
+) -> None:
+    """A decode replica. Each step that computes a chunk is a decode step as well.
+
+    Where prefill replicas could compute the prompt (`handed_over`), its time is wanted even while nothing decodes.
     """
+    decoding = _decoding(member, report, booked, job)
+    _constrain(member, report, booked, found, job, decoding.itl_s, price)
+    running_s = decoding.step_s if decoding.batch > 0 else 0.0
+    chunk_s = max(running_s, member.chunk_s)
+    queued_chunks = booked.prefill_tokens / member.chunk_tokens
+    queue_s = _backlog_s(member, report, booked, job) + queued_chunks * (chunk_s - member.chunk_s)
+    lacks = _lacking(member, found, job.prompt)
+    _write_prompt(price, lacks, queue_s, chunk_s)
+    price.wait_s = 0.5 * running_s
+    stalled = max(STALLING * decoding.batch, ARRIVING) if handed_over else decoding.batch
+    first_s = price.queue_s + price.wait_s + price.compute_s + price.host_s
+    price.alone_s = first_s + (CAPACITY + stalled) * lacks.capacity_s + decoding.cost_s
+    if handed_over:
+        rest_s = _take_over(member, found, job, decoding.itl_s, price)
+        price.half_s = price.fetch_s + price.first_step_s + rest_s * decoding.batch + decoding.cost_s
 
-    batch: Floats
-    step_s: Floats
-    itl_s: Floats
-    cost_s: Floats
-    blocks: Floats
-    violation: Floats | None
+
+@compiled
+def _write_prompt(price: Price, lacks: Lacking, queue_s: float, chunk_s: float) -> None:
+    price.queue_s = queue_s
+    price.host_s = lacks.load_s
+    price.compute_s = lacks.work_s + chunk_s * lacks.chunks
+    price.computed_tokens = lacks.tokens
+    price.capacity_s = lacks.capacity_s
 
 
-def lacking(pool: Pool, prompt_tokens: int, cached: Cached) -> Lacking:
+@compiled
+def _take_over(member: Member, found: Found, job: Job, itl_s: float, price: Price) -> float:
+    """What follows a hand-off: the whole blocks are fetched, and the rest of the prompt is computed, in this time."""
+    rest = (job.prompt - 1) % member.block_size + 1
+    whole = job.prompt - rest
+    fetched = whole - found.device
+    price.fetch_s = member.host_latency_s + member.host_token_s * fetched if fetched > 0 else 0.0
+    price.far_tokens = whole - max(found.device, found.node)
+    rest_s = rest * (member.token_s + member.attention_s * job.prompt)
+    price.first_step_s = price.wait_s + itl_s + rest_s
+    return rest_s
+
+
+@compiled
+def _lacking(member: Member, found: Found, prompt: int) -> Lacking:
     """The store's blocks are loaded where that is faster than computing them."""
-    prompt, start = number(prompt_tokens), cached.ready
-    load_s = np.zeros(len(pool))
-    work_s = _work_s(pool, prompt, start)
-    if cached.host is not None:
-        from_store = np.maximum(cached.host, start)
-        maybe_s = pool.host_latency_s + (from_store - start) * pool.host_token_s
-        less_s = _work_s(pool, prompt, from_store)
-        better = (from_store > start) & (maybe_s + less_s < work_s)
-        start, load_s = np.where(better, from_store, start), np.where(better, maybe_s, load_s)
-        work_s = np.where(better, less_s, work_s)
-    tokens = prompt - start
-    chunks = tokens / number(pool.chunk_tokens)
-    return Lacking(tokens, np.ceil(chunks), work_s, load_s, work_s + pool.chunk_s * chunks)
+    start = max(found.device, found.promised)
+    work_s, load_s = _work_s(member, start, prompt), 0.0
+    if found.host > start:
+        maybe_s = member.host_latency_s + (found.host - start) * member.host_token_s
+        less_s = _work_s(member, found.host, prompt)
+        if maybe_s + less_s < work_s:
+            start, work_s, load_s = found.host, less_s, maybe_s
+    chunks = (prompt - start) / member.chunk_tokens
+    return Lacking(prompt - start, ceil(chunks), work_s, load_s, work_s + member.chunk_s * chunks)
 
 
-def _work_s(pool: Pool, prompt: Floats, start: Floats) -> Floats:
+@compiled
+def _work_s(member: Member, start: int, prompt: int) -> float:
     """Computing the prompt from token `start` on."""
-    work_s: Floats = (prompt - start) * (pool.token_s + pool.attention_s * (0.5 * (start + prompt)))
-    return work_s
+    return (prompt - start) * (member.token_s + member.attention_s * (0.5 * (start + prompt)))
 
 
-def backlog_s(pool: Pool, books: Floats, now: float) -> Floats:
-    """The time until a prompt's turn comes. `books` are the ledger's columns of this pool: see `Account.backlog_s`."""
-    waited_s = np.maximum(number(now) - books[Column.FRONT_SINCE], 0.0)
-    done_s = np.minimum(waited_s, books[Column.FRONT_S])
-    left_s: Floats = np.maximum(books[Column.PREFILL_S] - done_s, 0.0) + pool.others_prefill_s
-    return left_s
+@compiled
+def _backlog_s(member: Member, report: Report, booked: Booked, job: Job) -> float:
+    """The time until a prompt's turn comes, others' prompts included: see `Account.backlog_s`."""
+    done_s = min(max(job.now - booked.front_since, 0.0), booked.front_s)
+    others_s = report.prefill_tokens * (member.token_s + member.chunk_s / member.chunk_tokens)
+    since_s = max(booked.given_prefill_s - report.given_prefill_s, 0.0)
+    return max(booked.prefill_s - done_s, 0.0) + others_s + job.share * since_s
 
 
-def decoding(pool: Pool, books: Floats, job: Job, device: Floats) -> Decoding:
-    """Other gateways' requests are taken to be like this one. `device` tokens of the prompt are there already."""
-    others = pool.others_requests
-    batch = books[Column.REQUESTS] + others
-    read = books[Column.CONTEXT_TOKENS] + others * number(job.context)
-    batch_s = pool.step_request_s * batch + pool.step_context_s * read
-    step_s = pool.step_s + batch_s
-    itl_s = step_s + pool.step_request_s * number(job.outputs) + pool.step_context_s * number(job.outputs * job.context)
-    cost_s = number(DECODING * job.output) * (itl_s + batch_s)
-    if _most(batch) + job.outputs > pool.max_running:
-        excess = np.maximum(batch + (job.outputs - pool.max_running), 0.0)
-        cost_s += excess * (job.output / pool.max_running) * itl_s
-    blocks = pool.by_size(lambda size: -(-job.prompt // size) + job.outputs * -(-job.output // size))
-    blocks = blocks - device / pool.block_size
-    held = (pool.others_blocks + books[Column.BLOCKS] + blocks) / pool.kv_blocks
-    return Decoding(batch, step_s, itl_s, cost_s, blocks, _violation(held, itl_s, job.itl_target_s))
+@compiled
+def _decoding(member: Member, report: Report, booked: Booked, job: Job) -> Decoding:
+    """Other gateways' requests are taken to be like this one."""
+    others = report.requests + job.share * max(booked.given_requests - report.given_requests, 0)
+    batch = booked.requests + others
+    batch_s = member.step_request_s * batch + member.step_context_s * (booked.context_tokens + others * job.context)
+    step_s = member.step_s + batch_s
+    itl_s = step_s + job.outputs * (member.step_request_s + member.step_context_s * job.context)
+    waiting = max(batch + job.outputs - member.max_running, 0.0)
+    cost_s = job.output * (DECODING * (itl_s + batch_s) + waiting / member.max_running * itl_s)
+    return Decoding(batch, step_s, itl_s, cost_s)
 
 
-def _violation(held: Floats, itl_s: Floats, target_s: float) -> Floats | None:
-    """`held` is a share of the device's blocks."""
-    if target_s == inf and _most(held) <= 1.0:
-        return None
-    violation: Floats = np.maximum(held - 1.0, 0.0) + np.maximum(itl_s / target_s - 1.0, 0.0)
-    return violation if violation.any() else None
-
-
-def _most(column: Floats) -> float:
-    """The largest entry, 0 if there is none; sooner than `max`."""
-    return float(column[column.argmax()]) if len(column) else 0.0
+@compiled
+def _constrain(
+    member: Member, report: Report, booked: Booked, found: Found, job: Job, itl_s: float, price: Price
+) -> None:
+    """The device's blocks, and the time of a step, against their bounds."""
+    size = member.block_size
+    price.blocks = -(-job.prompt // size) + job.outputs * -(-job.output // size) - found.device // size
+    held = (report.blocks + booked.blocks + price.blocks) / member.kv_blocks
+    price.itl_s = itl_s
+    price.violation = max(held - 1.0, 0.0) + max(itl_s / job.itl_target_s - 1.0, 0.0)

@@ -4,20 +4,21 @@ The cost is the request's own time and what it takes from others (`routing.costs
 `routing.candidates`. Nothing is sticky by rule: what is cached makes a replica cheap, what waits there makes it dear.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
-from routing.candidates import Search
-from routing.costs import Job
+from routing.candidates import SHORTLIST, Option, find_options
+from routing.costs import Job, price_all
 from routing.errors import NoCandidate
 from routing.fit import why_none
 from routing.fleet import Fleet
-from routing.halves import Halves
+from routing.found import look_up
 from routing.index import KvIndex, Prefixes
 from routing.ledger import Ledger
 from routing.output_lengths import OutputLengths
-from routing.placement import Placement
+from routing.placement import decision, predict, prefill_id
 from routing.rates import Rates
+from routing.records import Table, read
 from routing.router import Decision, Predicted, Rng, RouteRequest
 from routing.view import View
 
@@ -53,42 +54,44 @@ class KvAware:
 
     def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
         """The cheapest placement. See `Router`."""
-        job = self._job(request)
-        found = self._search(request, job, fleet, now, rng).found()
-        if not found.options:
+        job = self._look(request, fleet, now)
+        options = self._options(request, job, SHORTLIST, rng.random())
+        if not len(options):
             raise NoCandidate(why_none(request, fleet))
-        placement = Placement.of(found.options[0], found)
-        more_s = found.options[1].cost_s - placement.cost_s if len(found.options) > 1 else None
-        return Decision(
-            placement.decode,
-            placement.prefill,
-            placement.why(more_s),
-            placement.predicted(job.prompt),
-            placement.work(job, request.keys),
-        )
+        best, *others = (read(options, place, Option) for place in range(min(2, len(options))))
+        return decision(best, others[0] if others else None, self._view.pool, job, request.keys)
 
     def explain(self, request: RouteRequest, fleet: Fleet, now: float) -> list[Candidate]:
         """Every placement worth considering, the best first; equal ones in the order in which they take turns."""
-        job = self._job(request)
-        search = self._search(request, job, fleet, now, None)
-        found = replace(search, alone=len(self._view.decodes)).found()
-        placements = [Placement.of(option, found) for option in found.options]
-        return [Candidate(p.decode, p.prefill, p.cost_s, p.predicted(job.prompt)) for p in placements]
+        job = self._look(request, fleet, now)
+        pool = self._view.pool
+        table = self._options(request, job, len(pool), 0.0)
+        options = [read(table, place, Option) for place in range(len(table))]
+        return [Candidate(pool.ids[o.decoding], prefill_id(o, pool), o.cost_s, predict(o, job)) for o in options]
 
-    def _job(self, request: RouteRequest) -> Job:
-        output = self._lengths.expected(request.max_tokens)
-        return Job(request.prompt_tokens, output, request.outputs, self._settings.itl_target_s)
-
-    def _search(self, request: RouteRequest, job: Job, fleet: Fleet, now: float, rng: Rng | None) -> Search:
+    def _look(self, request: RouteRequest, fleet: Fleet, now: float) -> Job:
         self._view.look(fleet, now)
-        found: dict[int, Prefixes] = {}
+        output = self._lengths.expected(request.max_tokens)
+        return Job(
+            prompt=request.prompt_tokens,
+            output=output,
+            outputs=request.outputs,
+            context=request.prompt_tokens + output // 2,
+            max_tokens=request.max_tokens,
+            may_disaggregate=request.may_disaggregate,
+            itl_target_s=self._settings.itl_target_s,
+            share=self._view.share,
+            now=float(now),
+        )
+
+    def _options(self, request: RouteRequest, job: Job, alone: int, chance: float) -> Table[Option]:
+        """Of decode replicas that compute the prompt themselves the `alone` best."""
 
         def prefixes(block_size: int) -> Prefixes:
-            known = found.get(block_size)
-            if known is None:
-                usable = (request.prompt_tokens - 1) // block_size
-                known = self._index.longest_prefix(request.keys.at(block_size)[:usable], now)
-                found[block_size] = known
-            return known
+            usable = (request.prompt_tokens - 1) // block_size
+            return self._index.longest_prefix(request.keys.at(block_size)[:usable], job.now)
 
-        return Search(request, self._view, Halves(job, self._view, self._books, prefixes, now), rng)
+        pool = self._view.pool
+        found = look_up(pool, prefixes, request.exclude)
+        prices = price_all(pool.members, pool.reports, pool.rows, self._books.table, found, job)
+        return find_options(pool.members, prices, pool.fingerprints, alone, chance)

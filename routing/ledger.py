@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from routing.account import IDLE, NOTHING, Account, Reserved
-from routing.books import Books, Column
+from routing.account import IDLE, NEVER, NOTHING, Account, Given, Reserved
+from routing.books import Books
 from routing.router import Decision, RouteRequest, Work
 
 __all__ = ["NOTHING", "Account", "Lease", "Ledger", "LedgerStatistics", "Promises", "Reserved"]
@@ -74,7 +74,7 @@ class Ledger:
         self._index = index
         self._open: dict[int, _Open] = {}
         self._accounts: dict[str, Account] = {}
-        self._used: dict[str, None] = {}
+        self._given: dict[str, Given] = {}
         self.books = Books()
         self._next = 0
         self._now: float | None = None
@@ -132,7 +132,7 @@ class Ledger:
 
     def drop(self, replica_id: str) -> None:
         """The replica is gone: nothing is reserved there any more. Its leases stay open until they are released."""
-        self._used.pop(replica_id, None)
+        self._given.pop(replica_id, None)
         self.books.free(replica_id)
         if self._accounts.pop(replica_id, None) is None:
             return
@@ -171,8 +171,8 @@ class Ledger:
         assert expected.keys() == self._accounts.keys(), f"accounts {list(self._accounts)}, leases on {list(expected)}"
         for replica_id, account in self._accounts.items():
             account.check(expected[replica_id], replica_id)
-            row = self.books.columns[: Column.TURN, self.books.row(replica_id)]
-            assert tuple(row) == account.columns(), f"{replica_id}: columns {row} are not {account.columns()}"
+            booked, expected_booked = self.books.read(replica_id), account.booked(self._given[replica_id])
+            assert booked == expected_booked, f"{replica_id}: booked {booked}, not {expected_booked}"
         assert self._released + len(self._open) == self._next, "a lease was lost"
         assert self._released_twice == 0, f"{self._released_twice} leases were released twice"
 
@@ -182,28 +182,27 @@ class Ledger:
 
     def _account(self, replica_id: str) -> Account:
         """The account of a replica that is given work now."""
-        self._used.pop(replica_id, None)
-        self._used[replica_id] = None  # the latest last
         account = self._accounts.get(replica_id)
         if account is None:
             account = self._accounts[replica_id] = Account()
-            self._forget_the_oldest()
         return account
 
-    def _forget_the_oldest(self) -> None:
-        if len(self._used) > _REMEMBERED:
-            oldest = next(iter(self._used))
-            if oldest not in self._accounts:
-                del self._used[oldest]
-                self.books.free(oldest)
-
     def _give(self, replica_id: str, account: Account, requests: int, prefill_s: float) -> None:
-        """Bring the row of a replica up to date that was given work just now."""
-        row, columns = self.books.row(replica_id), self.books.columns
-        columns[: Column.TURN, row] = account.columns()
-        columns[Column.TURN, row] = self._next
-        columns[Column.GIVEN_REQUESTS, row] += requests
-        columns[Column.GIVEN_PREFILL_S, row] += prefill_s
+        """The account of a replica was given work just now."""
+        was = self._given.pop(replica_id, None)
+        if was is None:
+            was = NEVER
+            self._forget_the_oldest()
+        given = Given(self._next, was.requests + requests, was.prefill_s + prefill_s)
+        self._given[replica_id] = given  # the latest last
+        self.books.write(replica_id, account.booked(given))
+
+    def _forget_the_oldest(self) -> None:
+        if len(self._given) >= _REMEMBERED:
+            oldest = next(iter(self._given))
+            if oldest not in self._accounts:
+                del self._given[oldest]
+                self.books.free(oldest)
 
     def _promise(self, entry: _Open, replica_id: str, keys: Sequence[int]) -> None:
         if self._index is not None and keys and self._now is not None:
@@ -229,7 +228,7 @@ class Ledger:
 
     def _changed(self, replica_id: str, account: Account) -> None:
         """An open lease counts as a request wherever it has a part: without requests there is none."""
-        self.books.columns[: Column.TURN, self.books.row(replica_id)] = account.columns()
+        self.books.write(replica_id, account.booked(self._given[replica_id]))
         if account.requests == 0:
             del self._accounts[replica_id]
 

@@ -1,134 +1,136 @@
-"""Replicas as columns: what of them does not change with every placement.
+"""Replicas as tables: what of them does not change with every placement, as compiled functions read it.
 
 A prompt's `n` tokens after `c` take `token_s · n + attention_s · n · (c + n / 2)` seconds and, for each chunk, a step
 of `chunk_s`. A decode step takes `step_s`, and more for each running request and each token of context. Loading from
 the node's store takes `host_latency_s`, then `host_token_s` for each token. All are corrected by what was observed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from routing.books import Books, Column, Floats, Rows, number
-from routing.fleet import Replica, ReplicaLoad
+from routing.books import Books
+from routing.fleet import Replica, Role
 from routing.rates import Metric, Rates
+from routing.records import Column, Table, table
+
+
+class Member(NamedTuple):
+    """One replica. `fingerprint` and `node` are codes: equal or not. `kv_blocks` is infinite when it is not known.
+
+    `chunk_tokens` are what a step computes of a prompt at most, `max_running` the most requests in a decode step. From
+    another node's store a token comes in `remote_token_s`, after `remote_latency_s`.
+    """
+
+    decodes: bool
+    fingerprint: int
+    node: int
+    max_model_len: int
+    block_size: int
+    kv_blocks: float
+    chunk_tokens: int
+    max_running: int
+    token_s: float
+    attention_s: float
+    chunk_s: float
+    step_s: float
+    step_request_s: float
+    step_context_s: float
+    host_latency_s: float
+    host_token_s: float
+    remote_latency_s: float
+    remote_token_s: float
+
+
+class Report(NamedTuple):
+    """A replica's latest report, of what is not this gateway's work; `blocks` are held that it did not reserve.
+
+    `given_requests` and `given_prefill_s` are what this gateway had given it until then: see `Booked`.
+    """
+
+    requests: int
+    prefill_tokens: int
+    blocks: float
+    given_requests: int
+    given_prefill_s: float
 
 
 @dataclass(slots=True)
 class Pool:
-    """Entry `i` of every column is about replica `ids[i]`. `fingerprints` and `nodes` are codes: equal or not.
-    `on_node` has the places by node.
+    """Entry `i` of every table is about replica `ids[i]`; `rows` is where the ledger's books tell of it.
 
-    `others_requests` and `others_prefill_s` are other gateways' work, at first as reported; `others_blocks` are device
-    blocks held that this gateway did not reserve. `rows` is where the ledger's books tell of them, `seen_requests` and
-    `seen_prefill_s` what this gateway had given them when they reported.
+    `places` finds them by id, `seats` the decode replicas by node. `sizes` are those of their blocks.
     """
 
     ids: Sequence[str]
-    node_ids: Sequence[str]
-    place: Mapping[str, int]
+    places: Mapping[str, int]
+    seats: Mapping[str, Sequence[int]]
+    sizes: Sequence[int]
     block_sizes: Sequence[int]
-    chunk_tokens: int
-    max_running: int
-    on_node: Mapping[int, Sequence[int]]
-    fingerprints: NDArray[np.intp]
-    nodes: NDArray[np.intp]
-    max_model_len: NDArray[np.intp]
-    block_size: Floats
-    kv_blocks: Floats
-    token_s: Floats
-    attention_s: Floats
-    chunk_s: Floats
-    step_s: Floats
-    step_request_s: Floats
-    step_context_s: Floats
-    host_latency_s: Floats
-    host_token_s: Floats
-    reported_requests: Floats
-    reported_prefill_s: Floats
-    seen_requests: Floats
-    seen_prefill_s: Floats
-    others_requests: Floats
-    others_prefill_s: Floats
-    others_blocks: Floats
-    rows: Rows
+    fingerprints: int
+    members: Table[Member]
+    reports: Table[Report]
+    rows: Column
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def part(self, which: slice) -> "Pool":
-        """Some of the replicas. Columns are shared: what changes here changes there."""
-        ids, node_ids = self.ids[which], self.node_ids[which]
-        columns = {name: getattr(self, name)[which] for name in _COLUMNS}
-        place = {replica_id: i for i, replica_id in enumerate(ids)}
-        sizes = sorted(set(map(int, columns["block_size"])))
-        on_node = _by_node(columns["nodes"])
-        return Pool(ids, node_ids, place, sizes, self.chunk_tokens, self.max_running, on_node, **columns)
 
-    def by_size(self, count: Callable[[int], int]) -> Floats:
-        """`count` of each replica's block size; a single number where all have the same, which is nearly always."""
-        if len(self.block_sizes) == 1:
-            return number(count(self.block_sizes[0]))
-        counts = np.array([count(size) for size in self.block_sizes], dtype=np.float64)
-        several: Floats = counts[np.searchsorted(self.block_sizes, self.block_size)]
-        return several
-
-    def report(self, seen: Mapping[str, "Seen"]) -> None:
-        """The latest reports; of other gateways nothing else is assumed yet."""
-        reports = np.array([_numbers(seen[replica_id]) for replica_id in self.ids], dtype=np.float64).reshape(-1, 5)
-        self.reported_requests[:] = reports[:, 0]
-        self.reported_prefill_s[:] = reports[:, 1] * (self.token_s + self.chunk_s / self.chunk_tokens)
-        self.others_blocks[:], self.seen_requests[:], self.seen_prefill_s[:] = reports[:, 2:].T
-        self.others_requests[:], self.others_prefill_s[:] = self.reported_requests, self.reported_prefill_s
-
-    def expect(self, books: Books, share: float) -> None:
-        """Since they reported, others gave these replicas `share` times what this gateway gave them."""
-        given = books.columns[Column.GIVEN_REQUESTS : Column.GIVEN_PREFILL_S + 1, self.rows]
-        requests = np.maximum(given[0] - self.seen_requests, 0.0)  # a row that is new begins at nothing
-        prefill_s = np.maximum(given[1] - self.seen_prefill_s, 0.0)
-        self.others_requests[:] = self.reported_requests + share * requests
-        self.others_prefill_s[:] = self.reported_prefill_s + share * prefill_s
-
-
-_COLUMNS = [name for name, kind in Pool.__annotations__.items() if kind in (Floats, Rows)]
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A replica's latest report, and what the ledger said when it came: that much of this gateway's work is in it."""
-
-    load: ReplicaLoad
-    others_blocks: float
-    given_requests: float
-    given_prefill_s: float
-
-
-def pool_of(replicas: Sequence[Replica], seen: Mapping[str, Seen], rates: Rates, books: Books) -> Pool:
-    """The columns of these replicas."""
-    profile = rates.profile
+def pool_of(replicas: Sequence[Replica], reports: Mapping[str, Report], rates: Rates, books: Books) -> Pool:
+    """The tables of these replicas."""
     ids = [replica.replica_id for replica in replicas]
-    node_ids = [replica.node_id for replica in replicas]
-    nodes, sizes = _codes(node_ids), [replica.block_size_tokens for replica in replicas]
-    prefill, load, step = (
-        np.array([rates.factor(replica.replica_id, replica.role, metric) for replica in replicas], dtype=np.float64)
-        for metric in (Metric.PREFILL, Metric.LOAD, Metric.STEP)
-    )
-    reports = [np.zeros(len(ids)) for _ in range(7)]
-    pool = Pool(
+    places = {replica_id: place for place, replica_id in enumerate(ids)}
+    seats: dict[str, list[int]] = {}
+    for replica in replicas:
+        if replica.role is Role.DECODE:
+            seats.setdefault(replica.node_id, []).append(places[replica.replica_id])
+    return Pool(
         ids=ids,
-        node_ids=node_ids,
-        place={replica_id: i for i, replica_id in enumerate(ids)},
-        block_sizes=sorted(set(sizes)),
+        places=places,
+        seats=seats,
+        sizes=[replica.block_size_tokens for replica in replicas],
+        block_sizes=sorted({replica.block_size_tokens for replica in replicas}),
+        fingerprints=len({replica.kv_fingerprint for replica in replicas}),
+        members=table(_members(replicas, rates), Member),
+        reports=reports_of(ids, reports),
+        rows=books.rows(ids),
+    )
+
+
+def reports_of(ids: Sequence[str], reports: Mapping[str, Report]) -> Table[Report]:
+    """The latest reports of these replicas."""
+    return table([reports[replica_id] for replica_id in ids], Report)
+
+
+def _members(replicas: Sequence[Replica], rates: Rates) -> list[Member]:
+    fingerprints: dict[str, int] = {}
+    nodes: dict[str, int] = {}
+    return [
+        _member(
+            replica,
+            rates,
+            fingerprints.setdefault(replica.kv_fingerprint, len(fingerprints)),
+            nodes.setdefault(replica.node_id, len(nodes)),
+        )
+        for replica in replicas
+    ]
+
+
+def _member(replica: Replica, rates: Rates, fingerprint: int, node: int) -> Member:
+    profile = rates.profile
+    prefill, load, step = (
+        rates.factor(replica.replica_id, replica.role, metric) for metric in (Metric.PREFILL, Metric.LOAD, Metric.STEP)
+    )
+    return Member(
+        decodes=replica.role is Role.DECODE,
+        fingerprint=fingerprint,
+        node=node,
+        max_model_len=replica.max_model_len,
+        block_size=replica.block_size_tokens,
+        kv_blocks=replica.kv_blocks or inf,
         chunk_tokens=profile.chunk_tokens,
         max_running=profile.max_running,
-        on_node=_by_node(nodes),
-        fingerprints=_codes([replica.kv_fingerprint for replica in replicas]),
-        nodes=nodes,
-        max_model_len=np.array([replica.max_model_len for replica in replicas], dtype=np.intp),
-        block_size=np.array(sizes, dtype=np.float64),
-        kv_blocks=np.array([replica.kv_blocks or np.inf for replica in replicas], dtype=np.float64),
         token_s=profile.prefill_token_s * prefill,
         attention_s=profile.prefill_attention_s * prefill,
         chunk_s=profile.prefill_step_s * prefill,
@@ -137,39 +139,6 @@ def pool_of(replicas: Sequence[Replica], seen: Mapping[str, Seen], rates: Rates,
         step_context_s=profile.decode_context_token_s * step,
         host_latency_s=profile.host_latency_s * load,
         host_token_s=profile.kv_bytes_per_token / profile.host_bytes_per_s * load,
-        reported_requests=reports[0],
-        reported_prefill_s=reports[1],
-        seen_requests=reports[2],
-        seen_prefill_s=reports[3],
-        others_requests=reports[4],
-        others_prefill_s=reports[5],
-        others_blocks=reports[6],
-        rows=books.rows(ids),
+        remote_latency_s=profile.remote_latency_s,
+        remote_token_s=profile.kv_bytes_per_token / profile.remote_bytes_per_s,
     )
-    pool.report(seen)
-    return pool
-
-
-def _numbers(seen: Seen) -> tuple[float, ...]:
-    load = seen.load
-    return (
-        load.others_requests,
-        load.others_prefill_tokens,
-        seen.others_blocks,
-        seen.given_requests,
-        seen.given_prefill_s,
-    )
-
-
-def _codes(names: Sequence[str]) -> Rows:
-    """Small numbers for names: equal for equal ones."""
-    known: dict[str, int] = {}
-    return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.intp)
-
-
-def _by_node(nodes: Rows) -> Mapping[int, Sequence[int]]:
-    """Places by the code of their node."""
-    places: dict[int, list[int]] = {}
-    for place, node in enumerate(nodes.tolist()):
-        places.setdefault(node, []).append(place)
-    return places

@@ -5,16 +5,10 @@ place what this gateway places there, in proportion to their share of all reques
 choose the same replicas. Without that, gateways that get bursts at the same time all send them to the same place.
 """
 
-from math import inf
-
-import numpy as np
-
-from routing.books import Books, Column
+from routing.books import Books
 from routing.fleet import Fleet, Replica, Role
-from routing.matches import Matches, matched, matches
-from routing.pool import Pool, Seen, pool_of
+from routing.pool import Report, pool_of, reports_of
 from routing.rates import Rates
-from routing.router import RouteRequest
 
 _REFRESH_S = 0.1
 """How long corrected rates may be out of date in a fleet that reports nothing."""
@@ -24,21 +18,19 @@ _MOST_SHARE = 16.0
 
 
 class View:
-    """Owns the columns of the ready replicas of the latest fleet: `everyone`, prefill replicas first, and both parts.
+    """Owns the tables of the ready replicas of the latest fleet.
 
     `share` is how many requests the other gateways have for each of this one's: both are averaged over reports before
     they are divided, because gateways are seldom busy at the same moment.
     """
 
     def __init__(self, rates: Rates, books: Books) -> None:
-        profile = rates.profile
-        self.remote_latency_s = profile.remote_latency_s
-        self.remote_token_s = profile.kv_bytes_per_token / profile.remote_bytes_per_s
         self.share = self._others = self._own = 0.0
         self._rates = rates
         self._books = books
-        self._seen: dict[str, Seen] = {}
         self._fleet = Fleet({})
+        self._reports: dict[str, Report] = {}
+        self._books_version = books.version
         self._make(self._fleet, 0.0)
 
     def look(self, fleet: Fleet, now: float) -> None:
@@ -48,53 +40,46 @@ class View:
             self._make(fleet, now)
             self._learn_share()
         elif fleet is not self._fleet:
-            self._fleet = fleet
-            self._seen = {replica_id: self._see(replica) for replica_id, replica in fleet.replicas.items()}
-            self.everyone.report(self._seen)
+            self._see(fleet)
+            self.pool.reports = reports_of(self.pool.ids, self._reports)
             self._learn_share()
         if self._books_version != self._books.version:
-            self._find_rows()
-        if self.share:
-            self.everyone.expect(self._books, self.share)
-
-    def matches(self, request: RouteRequest) -> Matches:
-        """Which replicas are fit for a request. Nearly always all are, which is known already."""
-        prompt = request.prompt_tokens
-        most = prompt + max(1, request.max_tokens)
-        if request.may_disaggregate and not request.exclude and self._largest_block < prompt and most <= self._room:
-            return self._all_fit
-        return matches(self.prefills, self.decodes, request)
+            self.pool.rows = self._books.rows(self.pool.ids)
+            self._books_version = self._books.version
 
     def _make(self, fleet: Fleet, now: float) -> None:
         """From nothing: other replicas, or other rates."""
-        self._seen = {replica_id: self._see(replica) for replica_id, replica in fleet.replicas.items()}
-        prefills, decodes = fleet.ready(Role.PREFILL), fleet.ready(Role.DECODE)
-        self.everyone = pool_of([*prefills, *decodes], self._seen, self._rates, self._books)
-        self.prefills: Pool = self.everyone.part(slice(len(prefills)))
-        self.decodes: Pool = self.everyone.part(slice(len(prefills), None))
-        self._room = min(self.everyone.max_model_len.tolist(), default=0)
-        self._largest_block = max(self.everyone.block_sizes, default=0)
-        everyone = np.ones(len(self.everyone), dtype=np.bool_)
-        sources, seats = everyone[: len(prefills)], everyone[len(prefills) :]
-        self._all_fit = matched(self.prefills, self.decodes, sources, seats, inf)
-        self._fleet, self._shape, self._made_at = fleet, _shape(fleet), now
+        self._see(fleet)
+        ready = [*fleet.ready(Role.PREFILL), *fleet.ready(Role.DECODE)]
+        self.pool = pool_of(ready, self._reports, self._rates, self._books)
+        self._shape, self._made_at = _shape(fleet), now
         self._rates_version, self._books_version = self._rates.version, self._books.version
 
-    def _see(self, replica: Replica) -> Seen:
-        load, known = replica.load, self._seen.get(replica.replica_id)
-        if known is not None and (known.load is load or known.load == load):
-            return known
-        own = self._books.columns[:, self._books.rows([replica.replica_id])[0]].tolist()
-        others_blocks = max(0.0, load.kv_usage * replica.kv_blocks - own[Column.BLOCKS])
-        return Seen(load, others_blocks, own[Column.GIVEN_REQUESTS], own[Column.GIVEN_PREFILL_S])
+    def _see(self, fleet: Fleet) -> None:
+        """Each replica's report and, where it is new, what of this gateway's work is in it."""
+        known, self._fleet = self._fleet.replicas, fleet
+        self._reports = {
+            replica_id: self._reports[replica_id]
+            if replica_id in known and known[replica_id].load == replica.load
+            else self._report(replica)
+            for replica_id, replica in fleet.replicas.items()
+        }
 
-    def _find_rows(self) -> None:
-        self.everyone.rows[:] = self._books.rows(self.everyone.ids)
-        self._books_version = self._books.version
+    def _report(self, replica: Replica) -> Report:
+        load, booked = replica.load, self._books.read(replica.replica_id)
+        return Report(
+            requests=load.others_requests,
+            prefill_tokens=load.others_prefill_tokens,
+            blocks=max(0.0, load.kv_usage * replica.kv_blocks - booked.blocks),
+            given_requests=booked.given_requests,
+            given_prefill_s=booked.given_prefill_s,
+        )
 
     def _learn_share(self) -> None:
-        others = float(self.decodes.reported_requests.sum())
-        own = float(self._books.columns[Column.REQUESTS, self.decodes.rows].sum())
+        pool = self.pool
+        decodes = pool.members["decodes"]
+        others = float((pool.reports["requests"] * decodes).sum())
+        own = float((self._books.table["requests"][pool.rows] * decodes).sum())
         if others or own:
             self._others += _SHARE_WEIGHT * (others - self._others)
             self._own += _SHARE_WEIGHT * (own - self._own)

@@ -53,5 +53,5 @@ def test_what_is_remembered_of_replicas_is_bounded() -> None:
     ledger = Ledger()
     for i in range(20_000):
         ledger.release(ledger.reserve(Decision(f"d{i}", None, ""), RouteRequest("r", 10, 5)))
-    assert ledger.books.columns.shape[1] <= 2 * 8192
+    assert len(ledger.books.table) <= 2 * 8192
     assert ledger.accounts == {}
