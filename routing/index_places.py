@@ -11,18 +11,11 @@ import numpy as np
 from routing.index_entries import ENTRY_BYTES, Entries
 from routing.index_loops import NOWHERE, REFUSED, USED
 from routing.index_sets import PlaceSets
-from routing.packed_keys import PackedKeys, pack
+from routing.packed_keys import PackedKeys
 from routing.prefix import Run
 
 _FEWEST: Final = 64
 """Entries that there is room for as soon as there is one."""
-
-
-def warm_up() -> None:
-    """Compile the loops, so that no request waits for it: some seconds once on a machine, then 0.4 s a process."""
-    places, keys = Places(), pack([0])
-    places.add(1, keys, 2**20)
-    places.runs(keys)
 
 
 class Places:

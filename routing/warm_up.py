@@ -15,7 +15,7 @@ _PROFILE = Profile(*[1] * 13)
 
 
 def warm_up() -> None:
-    """Route one request over a fleet of one pair: some seconds once on a machine, under a second in each process."""
+    """Place one request on a fleet of one pair: 20 s once on a machine, then a second in each process."""
     replicas = {role.value: Replica(role.value, role, "", "", 1, 16) for role in Role}
     index = BlockIndex()
     index.place(Role.DECODE.value, "")

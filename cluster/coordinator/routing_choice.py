@@ -11,7 +11,6 @@ from configs.schema import BatonConfig
 from routing.fleet import Fleet
 from routing.index import KvIndex
 from routing.index_blocks import BlockIndex
-from routing.index_places import warm_up
 from routing.kv_aware import KvAware, KvAwareSettings
 from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger
@@ -20,6 +19,7 @@ from routing.prediction_error import PredictionError
 from routing.profile import Profile
 from routing.rates import Rates
 from routing.router import Router
+from routing.warm_up import warm_up
 
 
 @dataclass(frozen=True, slots=True)

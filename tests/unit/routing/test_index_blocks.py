@@ -7,11 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from routing import index_loops
 from routing.block_keys import PromptKeys
 from routing.index import Prefixes, Tier
 from routing.index_blocks import BlockIndex
-from routing.index_places import warm_up
 
 PROMPT = PromptKeys(list(range(100))).at(10)
 
@@ -89,18 +87,6 @@ def test_times_of_promises_that_were_taken_back_do_not_pile_up() -> None:
     for _ in range(1_000):
         index.retract(index.promise("n1", PROMPT, until=1e9))
     index.check()
-
-
-def test_after_the_warm_up_nothing_is_compiled_any_more() -> None:
-    warm_up()
-    index = fleet("n1", "n2")
-    for keys in ([*PROMPT, 0], list(range(1_000)), PROMPT[3:], iter(PROMPT)):
-        index.apply("n1", Tier.DEVICE, keys, [])
-        index.promise("n2", PROMPT, until=1.0)
-        index.longest_prefix(PROMPT, 0.0)
-        index.apply("n1", Tier.HOST, PROMPT, list(range(990)))
-        index.drop("n1")
-    assert [len(loop.signatures) for loop in (index_loops.move, index_loops.runs, index_loops.fill)] == [1, 1, 1]
 
 
 def in_prompts(index: BlockIndex, replicas: list[str], rng: random.Random) -> None:
