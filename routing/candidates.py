@@ -61,11 +61,12 @@ _OPTION = layout(Option)
 
 @compiled
 def find_options(
-    members: Table[Member], prices: Table[Price], fingerprints: int, alone: int, chance: float
+    members: Table[Member], prices: Table[Price], fingerprints: int, alone: int, chance: float, choice: float
 ) -> Table[Option]:
-    """The options, the best first; none when no decode replica is fit. `chance`, in [0, 1), decides between equals.
+    """The options, the best first; none when no decode replica is fit.
 
-    Of decode replicas that compute the prompt themselves the `alone` best are looked at.
+    Between equals `chance`, in [0, 1), decides who is looked at, and `choice`, drawn apart from it, who comes first. Of
+    decode replicas that compute the prompt themselves the `alone` best are looked at.
     """
     if len(members) == 0:
         return np.zeros(0, _OPTION)
@@ -76,7 +77,7 @@ def find_options(
         _write_single(prices, seat, found[at])
     for at, pair in enumerate(pairs):
         _write_pair(members, prices, pair, found[len(singles) + at])
-    return _ordered(found)
+    return _ordered(found, choice)
 
 
 @compiled
@@ -178,15 +179,15 @@ def _transfer_s(member: Member, tokens: int, compute_s: float) -> float:
 
 
 @compiled
-def _ordered(found: Table[Option]) -> Table[Option]:
-    """The best first. A pair's turn is that of the half that was given work last; chance has had its say."""
+def _ordered(found: Table[Option], choice: float) -> Table[Option]:
+    """The best first. A pair's turn is that of the half that was given work last."""
     if len(found) == 0:
         return found
     cost_s, turns = found["cost_s"], found["turn"]
     best = found[cost_s.argmin()]
     ttft_s = best.queue_s + best.compute_s + best.load_s + best.first_step_s
     ordered: Table[Option] = np.zeros(len(found), _OPTION)
-    for at, place in enumerate(_in_order(cost_s, turns, TOLERANCE * ttft_s, 0.0, len(found))):
+    for at, place in enumerate(_in_order(cost_s, turns, TOLERANCE * ttft_s, choice, len(found))):
         ordered[at] = found[place]
     return ordered
 

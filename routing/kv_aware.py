@@ -55,7 +55,7 @@ class KvAware:
     def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
         """The cheapest placement. See `Router`."""
         job = self._look(request, fleet, now)
-        options = self._options(request, job, SHORTLIST, rng.random())
+        options = self._options(request, job, SHORTLIST, rng.random(), rng.random())
         if not len(options):
             raise NoCandidate(why_none(request, fleet))
         best, *others = (read(options, place, Option) for place in range(min(2, len(options))))
@@ -65,7 +65,7 @@ class KvAware:
         """Every placement worth considering, the best first; equal ones in the order in which they take turns."""
         job = self._look(request, fleet, now)
         pool = self._view.pool
-        table = self._options(request, job, len(pool), 0.0)
+        table = self._options(request, job, len(pool), 0.0, 0.0)
         options = [read(table, place, Option) for place in range(len(table))]
         return [Candidate(pool.ids[o.decoding], prefill_id(o, pool), o.cost_s, predict(o, job)) for o in options]
 
@@ -84,7 +84,7 @@ class KvAware:
             now=float(now),
         )
 
-    def _options(self, request: RouteRequest, job: Job, alone: int, chance: float) -> Table[Option]:
+    def _options(self, request: RouteRequest, job: Job, alone: int, chance: float, choice: float) -> Table[Option]:
         """Of decode replicas that compute the prompt themselves the `alone` best."""
 
         def prefixes(block_size: int) -> Prefixes:
@@ -94,4 +94,4 @@ class KvAware:
         pool = self._view.pool
         found = look_up(pool, prefixes, request.exclude)
         prices = price_all(pool.members, pool.reports, pool.rows, self._books.table, found, job)
-        return find_options(pool.members, prices, pool.fingerprints, alone, chance)
+        return find_options(pool.members, prices, pool.fingerprints, alone, chance, choice)
