@@ -54,6 +54,7 @@ lint: $(READY) ## lint, types, import contracts
 	@$(BIN)/lint-imports
 
 .peers/dynamo/.ready: tests/benchmarks/dynamo.lock
+.peers/transfer/.ready: tests/benchmarks/transfer.lock
 .peers/conformance/.ready: tests/conformance/clients.lock
 
 # Each rival and each set of clients lives in an environment of its own; the pins are the prerequisite.
@@ -64,7 +65,7 @@ lint: $(READY) ## lint, types, import contracts
 
 .PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-eviction conformance
 
-bench-peers: .peers/dynamo/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
+bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
 bench-gateway: $(READY) ## gateway against vLLM's own app, a Serve stream and Dynamo, over one fake engine (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.gateway $(ARGS)
@@ -89,6 +90,9 @@ bench-routing: $(READY) ## where requests are placed: ours, plain policies and D
 
 bench-eviction: $(READY) ## which blocks a full store should give up: policies and Belady's optimum on both traces (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.eviction $(ARGS)
+
+bench-store: $(READY) ## moving blocks between two stores over TCP, beside raw sockets, NIXL and Mooncake (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.store $(ARGS)
 
 URL ?= http://127.0.0.1:8000
 conformance: $(READY) .peers/conformance/.ready ## run real clients and llm-comply against a running server (URL=http://127.0.0.1:8000)

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from kvtransfer.errors import StoreRefused
 from kvtransfer.transport import CommittedBlock
 
-PARCEL_BYTES = 2 * 1024 * 1024
-"""How much one lane sends in one piece, if it is more than one block: enough to make its overhead small."""
+PIECES = 4
+"""Into how many pieces a `Take` is cut, so that every lane has work."""
+
+MIN_PIECE_BYTES = 256 * 1024
+MAX_PIECE_BYTES = 8 * 1024 * 1024
+"""A piece costs two wake-ups of the loop on either side; its blocks can be read when all of it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,9 @@ class PushProgress:
 def _pieces(taken: Sequence[tuple[int, CommittedBlock]]) -> Iterator[Offer]:
     if not taken:
         return
-    blocks_each = max(1, PARCEL_BYTES // len(taken[0][1].payload))
+    block_bytes = len(taken[0][1].payload)
+    piece_bytes = min(max(len(taken) * block_bytes // PIECES, MIN_PIECE_BYTES), MAX_PIECE_BYTES)
+    blocks_each = max(1, piece_bytes // block_bytes)
     for first in range(0, len(taken), blocks_each):
         positions, blocks = zip(*taken[first : first + blocks_each], strict=True)
         yield Offer(positions, blocks)

@@ -19,6 +19,8 @@ class SlotState(Enum):
     PINNED = "pinned"
     DISTRUSTED = "distrusted"
 
+    __hash__ = object.__hash__  # members are compared by identity, and looked up at every step of every block
+
 
 class SlotEvent(Enum):
     """What happens to a slot. `LAST_UNPIN` is the unpin that leaves no pin."""
@@ -31,6 +33,8 @@ class SlotEvent(Enum):
     LAST_UNPIN = "last unpin"
     EVICT = "evict"
     DISTRUST = "distrust"
+
+    __hash__ = object.__hash__
 
 
 SLOT_TRANSITIONS: dict[SlotState, dict[SlotEvent, SlotState]] = {

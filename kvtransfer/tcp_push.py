@@ -35,7 +35,7 @@ from kvtransfer.transport import BlockKey, BlockSource
 
 logger = logging.getLogger(__name__)
 
-READY_BLOCKS = 64
+READY_BLOCKS = 128
 """How many blocks one `Ready` names at most."""
 
 OPEN_BLOCKS = 4 * READY_BLOCKS

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,15 @@ STOP_DEADLINE_S = 10.0
 class Side:
     """One process that does orders."""
 
-    def __init__(self, name: str, python: str, module: str) -> None:
+    def __init__(self, name: str, python: str, module: str, more: Mapping[str, str] | None = None) -> None:
+        """`more`: of its environment."""
         self.name = name
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "DYN_LOG": "error"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "DYN_LOG": "error", **(more or {})}
         self._process = subprocess.Popen(
             [python, "-m", module], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def do(self, order: str, **arguments: int) -> Any:
+    def do(self, order: str, **arguments: int | str) -> Any:
         """The result of one order. Raises RuntimeError when the process ended instead."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
