@@ -63,7 +63,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-eviction conformance
+.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-eviction bench-store conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
