@@ -1,7 +1,7 @@
 """The seam between the coordinator and the choice of replicas. Pure: time and randomness are arguments."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from routing.block_keys import NO_KEYS, PromptKeys
@@ -81,6 +81,14 @@ class Decision:
     why: str
     predicted: Predicted | None = None
     work: Work | None = None
+
+    def without_prefill(self, why: str) -> "Decision":
+        """The decode replica computes the prompt after all.
+
+        Nothing that was predicted of the pair holds of it; the work is as much at least, and all of it there.
+        """
+        work = replace(self.work, prefill_keys=self.work.decode_keys) if self.work is not None else None
+        return Decision(self.decode, None, f"{self.why}, but {why}", work=work)
 
 
 class Rng(Protocol):

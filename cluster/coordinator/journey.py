@@ -100,7 +100,7 @@ class Journey:
         request = place(left, self._keys)
         decision = self._choose(request, now)
         if not can_source(self._with.workers, decision):
-            decision = replace(decision, prefill=None, why=f"{decision.why}, but prefill has just gone")
+            decision = decision.without_prefill("prefill has just gone")
         self._lifecycle.on(Event.ROUTED_LOCAL if decision.prefill is None else Event.ROUTED_DISAGGREGATED)
         self._timeline.routed(decision)
         self._attempt = attempt = Attempt(

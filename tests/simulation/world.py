@@ -21,6 +21,7 @@ from cluster.errors import (
 from routing.fleet import Role
 from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger
+from routing.router import Router
 from tests.simulation.fake_workers import Behaviour, FakeWorkers, length, reference, text
 from tests.simulation.recorder import Recorder
 
@@ -43,6 +44,7 @@ class World:
         decodes: int = 2,
         settings: CoordinatorSettings = SETTINGS,
         seed: int = 0,
+        router: Router | None = None,
     ) -> None:
         self.workers = FakeWorkers(behave)
         for i in range(prefills):
@@ -52,7 +54,7 @@ class World:
         self.ledger = Ledger()
         self.observer = Recorder()
         self.clock = asyncio.get_running_loop().time
-        router = LeastWork(LeastWorkSettings(), self.ledger)
+        router = router or LeastWork(LeastWorkSettings(), self.ledger)
         self.coordinator = Coordinator(
             self.workers, router, self.ledger, self.clock, random.Random(seed), settings, self.observer
         )

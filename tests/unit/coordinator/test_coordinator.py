@@ -22,8 +22,8 @@ from cluster.errors import (
     Overloaded,
     ReplicaLost,
 )
-from routing.fleet import Role
-from routing.router import Decision
+from routing.fleet import Fleet, Role
+from routing.router import Decision, Predicted, Rng, RouteRequest, Work
 from tests.simulation.fake_workers import Behaviour, reference, text
 from tests.simulation.recorder import Recorder
 from tests.simulation.virtual_clock import run_virtual
@@ -132,6 +132,24 @@ async def test_a_prefill_replica_that_has_just_gone_is_done_without() -> None:
     world.workers.kill("p0")
     assert (await answer(world)).ending == "finished"
     assert [leg.handoff for _, leg in world.workers.opened] == [None]
+
+
+class Pair:
+    """A router that has seen one pair only, and predicts."""
+
+    def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
+        work = Work(100, 0.5, 4, 102, 7, prefill_keys=(1, 2), decode_keys=(3,))
+        return Decision("d0", "p0", "the pair", Predicted(0.0, 0.5, 0.1, 0.1, 0.1, 100, 0), work)
+
+
+@in_virtual_time
+async def test_what_was_predicted_of_a_pair_is_not_held_against_decode_alone() -> None:
+    world = World(behave(), prefills=1, decodes=1, router=Pair())
+    world.workers.kill("p0")
+    await answer(world)
+    (decision,) = world.observer.decisions
+    assert (decision.prefill, decision.predicted, world.observer.predictions) == (None, None, [])
+    assert decision.work == Work(100, 0.5, 4, 102, 7, prefill_keys=(3,), decode_keys=(3,))
 
 
 @in_virtual_time
