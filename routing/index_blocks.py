@@ -16,10 +16,13 @@ from routing.index_places import Places
 from routing.index_promises import Promises
 from routing.index_replicas import Replica, Replicas
 from routing.packed_keys import PackedKeys, pack
-from routing.prefix import Depth, Run, depths
+from routing.prefix import Depth, Run, apart, depths
 
 DEFAULT_BUDGET_BYTES: Final = 512 * 2**20
 """Room for 26 million blocks."""
+
+MANY_DEPTHS: Final = 3
+"""Fewer have masks that many prompts share, whose names are remembered; of more, each place is named once only."""
 
 _NOWHERE: Final[Mapping[str, int]] = {}
 
@@ -134,7 +137,7 @@ class BlockIndex:
 
     def _by_replica(self, reached: Sequence[Depth]) -> Mapping[str, int]:
         found: dict[str, int] = {}
-        for mask, blocks in reached:
+        for mask, blocks in reached if len(reached) < MANY_DEPTHS else apart(reached):
             found |= dict.fromkeys(self._replicas.names(mask).replicas, blocks)
         return found
 

@@ -88,7 +88,7 @@ class Promises:
         start, mask = 0, 0
         while start < len(keys) and (branch := self._branches.get(keys[start])) is not None:
             if mask not in (0, branch.mask):
-                found.append(Depth(mask ^ branch.mask, start))
+                found.append(Depth(mask, start))
             mask = branch.mask
             shared = common(keys, start, branch.keys, 0)
             start += shared

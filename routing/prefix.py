@@ -5,6 +5,7 @@ of them, however long it is.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -16,7 +17,7 @@ class Run(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """The places of `mask` hold the first `blocks` blocks and not the next; each place has one depth."""
+    """The places of `mask` hold the first `blocks` blocks; those of the next depth, fewer, hold more."""
 
     mask: int
     blocks: int
@@ -35,7 +36,7 @@ def depths(known: Sequence[Run], alive: int, widen: Callable[[int], int] | None 
         kept = alive & (widen(mask) if widen else mask)
         if kept != alive:
             if depth:
-                found.append(Depth(alive ^ kept, depth))
+                found.append(Depth(alive, depth))
             alive = kept
             if not alive:
                 return found
@@ -43,3 +44,9 @@ def depths(known: Sequence[Run], alive: int, widen: Callable[[int], int] | None 
     if depth and alive:
         found.append(Depth(alive, depth))
     return found
+
+
+def apart(reached: Sequence[Depth]) -> list[Depth]:
+    """The same, each without the places that the next one has too."""
+    found = [Depth(mask & ~deeper.mask, blocks) for (mask, blocks), deeper in pairwise(reached)]
+    return [*found, *reached[-1:]]
