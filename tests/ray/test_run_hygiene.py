@@ -1,6 +1,5 @@
 """`baton serve` survives the loss of each of its processes, or ends; and nothing of it stays: on the real command."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -71,16 +70,12 @@ def test_a_restarted_controller_takes_over_the_replicas_that_run(serving: Driver
     assert serving.ask() == 200
 
 
-def test_a_stream_whose_only_decode_worker_dies_ends_with_an_error_event(serving: Driver) -> None:
-    lines = serving.stream(2000)
-    first = next(lines)
+def test_a_stream_whose_only_decode_worker_dies_goes_on_in_the_next_one(serving: Driver) -> None:
+    undisturbed = "".join(serving.stream(300))
+    pieces = serving.stream(300)
+    first = next(pieces)
     serving.kill("decode")
-    *_, last, done = lines
-    assert "error" not in json.loads(first.removeprefix("data: "))
-    error = json.loads(last.removeprefix("data: "))["error"]
-    assert (error["code"], error["message"].endswith("is gone: closed by the peer")) == (503, True)
-    assert done == "data: [DONE]"
-    serving.answers_within(30.0)
+    assert "".join([first, *pieces]) == undisturbed
 
 
 def test_a_killed_gateway_is_replaced(serving: Driver) -> None:
@@ -129,18 +124,19 @@ def test_a_run_whose_ray_dies_says_so_and_ends(tmp_path: Path, kind: str) -> Non
 
 @pytest.mark.engine
 @pytest.mark.timeout(600)
-def test_a_killed_decode_replica_takes_its_engine_along_and_another_answers(tmp_path: Path) -> None:
-    with Driver(tmp_path / "log", "configs/laptop.yaml", *TINY) as driver:
+def test_a_killed_decode_replica_takes_its_engine_along_and_another_goes_on(tmp_path: Path) -> None:
+    patient = ("--set", "timeouts.replica_s=240")
+    with Driver(tmp_path / "log", "configs/laptop.yaml", *TINY, *patient) as driver:
         driver.await_up(400.0)
+        undisturbed = "".join(driver.stream(500))
         engines = {kind: set(driver.pids(kind)) for kind in ("engine_core", "engine_worker")}
         assert [len(found) for found in engines.values()] == [2, 2]
         shared = driver.footprint().files
-        lines = driver.stream(1500)
-        next(lines)
+        pieces = driver.stream(500, silence_s=240.0)
+        first = next(pieces)
         driver.kill("decode")
         eventually(lambda: all(len(found & set(driver.pids(kind))) == 1 for kind, found in engines.items()), 5.0)
-        assert list(lines)[-1] == "data: [DONE]"
-        driver.answers_within(240.0)
+        assert "".join([first, *pieces]) == undisturbed
         workers = driver.pids("prefill"), driver.pids("decode")
         driver.replace_controller()
         driver.answers_within(5.0)

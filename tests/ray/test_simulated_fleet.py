@@ -1,11 +1,13 @@
 """Sixteen simulated workers on Ray: a thousand answers, each token checked against the reference."""
 
 import asyncio
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from cluster.engines.simulated.sampling import Sampling
@@ -64,6 +66,48 @@ async def test_a_thousand_requests_at_concurrency_64_get_exactly_the_right_token
         problems = [p for p in await asyncio.gather(*(wrong(ids) for ids in prompts(REQUESTS))) if p]
     assert problems == []
     await fleet.idle()
+
+
+async def test_streams_whose_decode_workers_are_killed_go_on_with_exactly_the_right_tokens(
+    fleet: Served, tiny_model: str
+) -> None:
+    tokens = 150
+    candidates = Vocabulary.load(Path(tiny_model)).candidates
+    filler, greedy = BlockFiller(16 * 256), Sampling(temperature=0.0, max_tokens=tokens)
+    resumed = fleet.metric("baton_resumed_total")
+    async with httpx.AsyncClient(base_url=fleet.url, timeout=120) as client:
+
+        async def wrong(ids: list[int]) -> str | None:
+            got = [token async for token in streamed(client, ids, tokens)]
+            wanted = reference_tokens(ids, greedy, tokens, filler, candidates, 16)
+            return None if got == wanted else f"{len(ids)} tokens: {got} instead of {wanted}"
+
+        work = [asyncio.create_task(wrong(ids)) for ids in prompts(48)]
+        for process in decode_workers()[:2]:
+            await asyncio.sleep(0.6)
+            process.kill()
+        problems = [p for p in await asyncio.gather(*work) if p]
+    assert problems == []
+    assert fleet.metric("baton_resumed_total") > resumed
+    await fleet.idle()
+
+
+async def streamed(client: httpx.AsyncClient, ids: list[int], tokens: int) -> AsyncIterator[int]:
+    """The tokens of a streamed completion; fails on anything else in the stream."""
+    body = {"model": "tiny", "prompt": ids, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    async with client.stream("POST", "/v1/completions", json={**body, "return_token_ids": True}) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                event = json.loads(line.removeprefix("data: "))
+                assert "choices" in event, event
+                for token in event["choices"][0]["token_ids"] or ():
+                    yield token
+
+
+def decode_workers() -> list[psutil.Process]:
+    """This cluster's: its nodes are processes that the tests have started."""
+    below = psutil.Process().children(recursive=True)
+    return [process for process in below if "ServeReplica:baton:DecodeWorker" in " ".join(process.cmdline())]
 
 
 async def test_a_hot_prefix_leaves_no_decode_worker_idle_and_is_computed_no_more(fleet: Served) -> None:

@@ -1,5 +1,6 @@
 """A `baton serve` in a process of its own, and everything of it that the system can see: for tests that kill parts."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -144,11 +145,19 @@ class Driver:
         except httpx.HTTPError as error:
             return type(error).__name__
 
-    def stream(self, tokens: int) -> Iterator[str]:
-        """The lines of one streamed completion that are not empty."""
+    def stream(self, tokens: int, silence_s: float = 60.0) -> Iterator[str]:
+        """The pieces of one streamed completion, greedy and as long as that; fails on anything else in the stream."""
         body = {"model": "tiny", "prompt": [7, 8, 9], "max_tokens": tokens, "ignore_eos": True, "stream": True}
-        with httpx.stream("POST", f"{self.url}/v1/completions", json=body, timeout=30) as answer:
-            yield from (line for line in answer.iter_lines() if line)
+        body |= {"temperature": 0}
+        with httpx.stream("POST", f"{self.url}/v1/completions", json=body, timeout=silence_s) as answer:
+            for line in filter(None, answer.iter_lines()):
+                data = line.removeprefix("data: ")
+                if data == "[DONE]":
+                    return
+                event = json.loads(data)
+                assert "choices" in event, event
+                yield event["choices"][0]["text"]
+        raise AssertionError("the stream ended before the answer did")
 
     def answers_within(self, deadline_s: float) -> float:
         """Seconds until it answers a completion; fails after `deadline_s`."""
