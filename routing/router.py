@@ -70,10 +70,23 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetch:
+    """Blocks of another node's store: those of the prompt's tokens from `start_tokens` up to `end_tokens`, which is in
+    whole blocks. Computing them would take `worth_s`.
+    """
+
+    node_id: str
+    start_tokens: int
+    end_tokens: int
+    worth_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Where a request goes. Without `prefill` the decode replica computes the prompt itself; `why` is for people.
 
-    A router that predicts nothing leaves `predicted` and `work` None.
+    Where the prompt is computed, `fetch` comes first, and no more than the first `load_limit_tokens` of it are taken
+    from the node's store: None, whatever is there. A router that predicts nothing leaves `predicted` and `work` None.
     """
 
     decode: str
@@ -81,6 +94,8 @@ class Decision:
     why: str
     predicted: Predicted | None = None
     work: Work | None = None
+    fetch: Fetch | None = None
+    load_limit_tokens: int | None = None
 
     def without_prefill(self, why: str) -> "Decision":
         """The decode replica computes the prompt after all.

@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from cluster.coordinator.observer import Observer
 from cluster.coordinator.prefill_leg import prefill_sampling
 from cluster.coordinator.workers import GenerationRequest, Leg, Stream, Workers
-from cluster.dataplane.frames import Emitted, Handoff, LegReport
+from cluster.dataplane.frames import Emitted, Fetch, Handoff, LegReport
 from cluster.errors import BatonError, ReplicaLost
 from routing.block_keys import PromptKeys
 from routing.ledger import Lease, Ledger
 from routing.router import Decision, RouteRequest
+
+LEAST_PATIENCE_S = 0.1
+"""A fetch is not given up sooner, however little it is worth: two stores and two workers take turns at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class Attempt:
         decode_leg = Leg(
             "decode", order.request, order.request.sampling, source, order.deadline_s, emitted=order.emitted
         )
+        if source is None:
+            decode_leg = self._computing(decode_leg, self.decision.decode, order)
         self._decode = self._workers.open(self.decision.decode, decode_leg)
         self._observer.legs("decode", 1)
         if source is not None and self.decision.prefill is not None:
@@ -130,6 +135,22 @@ class Attempt:
         address = self._workers.info(self.decision.prefill).store_address
         return Handoff(order.handoff_id, address, min(order.handoff_s, order.deadline_s))
 
+    def _computing(self, leg: Leg, replica_id: str, order: Order) -> Leg:
+        """The leg of the replica that computes the prompt. Raises `ReplicaLost`.
+
+        It waits for blocks of another node about as long as computing them would take: then nothing is gained any more.
+        """
+        leg = replace(leg, load_limit_tokens=self.decision.load_limit_tokens)
+        fetch = self.decision.fetch
+        if fetch is None:
+            return leg
+        source = self._workers.store_on(fetch.node_id, self._workers.info(replica_id).kv_fingerprint)
+        if not source:
+            return leg
+        patience_s = min(max(fetch.worth_s, LEAST_PATIENCE_S), order.handoff_s, order.deadline_s)
+        name = f"{order.handoff_id}-fetch"
+        return replace(leg, fetch=Fetch(name, source, fetch.start_tokens, fetch.end_tokens, patience_s))
+
     def _open_prefill(self, replica_id: str, order: Order) -> None:
         leg = Leg(
             "prefill",
@@ -139,7 +160,7 @@ class Attempt:
             order.deadline_s,
         )
         try:
-            self._prefill = self._workers.open(replica_id, leg)
+            self._prefill = self._workers.open(replica_id, self._computing(leg, replica_id, order))
         except BatonError as error:
             self._prefill_ended(PrefillEnd(error=error))
             return

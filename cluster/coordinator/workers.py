@@ -88,6 +88,10 @@ class Workers(Protocol):
         """Raises `ReplicaLost` when it is not connected any more."""
         ...
 
+    def store_on(self, node_id: str, kv_fingerprint: str) -> str:
+        """The address of the node's store of such blocks, as a connected worker there knows it; else empty."""
+        ...
+
     def open(self, replica_id: str, leg: Leg) -> Stream:
         """Start a leg. Returns at once; raises `ReplicaLost` when the worker is not connected any more."""
         ...

@@ -121,6 +121,12 @@ class WorkerPool:
             raise ReplicaLost(f"worker {replica_id} is not connected")
         return link.info
 
+    def store_on(self, node_id: str, kv_fingerprint: str) -> str:
+        """See the seam."""
+        infos = (link.info for link in self._links.values() if link.info is not None)
+        stores = (i.store_address for i in infos if (i.node_id, i.kv_fingerprint) == (node_id, kv_fingerprint))
+        return next(filter(None, stores), "")
+
     def open(self, replica_id: str, leg: Leg) -> WorkerStream:
         """See the seam. Raises `InvalidRequest` as well, for token ids the wire cannot carry."""
         link = self._links.get(replica_id)

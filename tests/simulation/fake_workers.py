@@ -108,6 +108,10 @@ class FakeWorkers:
         role = "prefill" if replica.role is Role.PREFILL else "decode"
         return WorkerInfo(replica_id, role, "n1", "simulated", f"tcp://{replica_id}", "f", 16, 4096, "e1")
 
+    def store_on(self, node_id: str, kv_fingerprint: str) -> str:
+        alive = (r for r in self._replicas.values() if r.replica_id not in self._dead)
+        return next((f"tcp://{r.replica_id}" for r in alive if r.node_id == node_id), "")
+
     def open(self, replica_id: str, leg: Leg) -> "FakeStream":
         replica = self._alive(replica_id)
         assert replica.role.value == leg.role, f"a {leg.role} leg on {replica_id}"
