@@ -45,6 +45,11 @@ class Option:
     itl_s: float
     computed_tokens: int
     capacity_s: float
+    remote_start: int
+    remote_end: int
+    remote_node: int
+    worth_s: float
+    declines: bool
     blocks: int
     turn: int
 
@@ -166,6 +171,9 @@ def _write_pair(members: Table[Member], prices: Table[Price], pair: Pair, option
 @compiled
 def _write_work(computing: Price, decoding: Price, option: Option) -> None:
     option.computed_tokens, option.capacity_s = computing.computed_tokens, computing.capacity_s
+    option.remote_start, option.remote_end = computing.remote_start, computing.remote_end
+    option.remote_node, option.worth_s = computing.remote_node, computing.worth_s
+    option.declines = computing.declines
     option.itl_s, option.blocks = decoding.itl_s, decoding.blocks
 
 

@@ -63,13 +63,16 @@ class Found(NamedTuple):
     """Tokens of the prompt that a replica can use, without the block of its last one, which is never credited.
 
     `device` are there, `promised` will be when the queue in front is done, `host` are there or in its node's store as
-    far as this replica told, `node` in that store. What is 0 may be unknown. An `excluded` replica is not to be asked.
+    far as this replica told, `node` in that store, `remote` in that of another node, the one with the code
+    `remote_node`. What is 0 may be unknown. An `excluded` replica is not to be asked.
     """
 
     device: int
     promised: int
     host: int
     node: int
+    remote: int
+    remote_node: int
     excluded: bool
 
 
@@ -79,7 +82,9 @@ class Price:
     itself: infinite where it is not fit for that.
 
     Where it computes the prompt: `queue_s` until it begins, `host_s` for blocks loaded before, `compute_s`, for
-    `computed_tokens`; `capacity_s` is the engine's time for it, whoever shares its steps. Where it decodes: `wait_s` is
+    `computed_tokens`; `capacity_s` is the engine's time for it, whoever shares its steps. Of the blocks that are loaded
+    those from token `remote_start` to `remote_end` come from the store of `remote_node`, and computing them would take
+    `worth_s`; it `declines` those of its own node's store when computing is faster. Where it decodes: `wait_s` is
     the rest of the step that is running; after a hand-off `fetch_s` loads the whole blocks that are not on the device,
     of which `far_tokens` are not even on its node, and `first_step_s` follows. `blocks` will newly be held; `violation`
     is by what fraction the time of a step or the blocks would exceed their bounds.
@@ -92,6 +97,11 @@ class Price:
     compute_s: float
     computed_tokens: int
     capacity_s: float
+    remote_start: int
+    remote_end: int
+    remote_node: int
+    worth_s: float
+    declines: bool
     wait_s: float
     fetch_s: float
     far_tokens: int
@@ -105,6 +115,17 @@ class Price:
 _PRICE = layout(Price)
 
 
+class Start(NamedTuple):
+    """From where on a prompt is computed: token `at`, after `load_s`, in `work_s`. Blocks come from another node if it
+    is `remote`.
+    """
+
+    at: int
+    load_s: float
+    work_s: float
+    remote: bool
+
+
 class Lacking(NamedTuple):
     """What a replica has to do for a prompt: `work_s` computes `tokens` in `chunks` steps, after `load_s`."""
 
@@ -113,6 +134,10 @@ class Lacking(NamedTuple):
     work_s: float
     load_s: float
     capacity_s: float
+    remote_start: int
+    remote_end: int
+    worth_s: float
+    declines: bool
 
 
 class Decoding(NamedTuple):
@@ -141,6 +166,7 @@ def price_all(
         member, price, booked = members[place], prices[place], books[rows[place]]
         price.turn = booked.turn
         price.half_s = price.alone_s = price.violation = inf
+        price.remote_node = found[place].remote_node
         if not _fits(member, found[place], job):
             continue
         if member.decodes:
@@ -214,6 +240,8 @@ def _write_prompt(price: Price, lacks: Lacking, queue_s: float, chunk_s: float) 
     price.compute_s = lacks.work_s + chunk_s * lacks.chunks
     price.computed_tokens = lacks.tokens
     price.capacity_s = lacks.capacity_s
+    price.remote_start, price.remote_end = lacks.remote_start, lacks.remote_end
+    price.worth_s, price.declines = lacks.worth_s, lacks.declines
 
 
 @compiled
@@ -231,16 +259,45 @@ def _take_over(member: Member, found: Found, job: Job, itl_s: float, price: Pric
 
 @compiled
 def _lacking(member: Member, found: Found, prompt: int) -> Lacking:
-    """The store's blocks are loaded where that is faster than computing them."""
-    start = max(found.device, found.promised)
-    work_s, load_s = _work_s(member, start, prompt), 0.0
-    if found.host > start:
-        maybe_s = member.host_latency_s + (found.host - start) * member.host_token_s
-        less_s = _work_s(member, found.host, prompt)
-        if maybe_s + less_s < work_s:
-            start, work_s, load_s = found.host, less_s, maybe_s
-    chunks = (prompt - start) / member.chunk_tokens
-    return Lacking(prompt - start, ceil(chunks), work_s, load_s, work_s + member.chunk_s * chunks)
+    """Blocks of the node's store, or of another's as well, are loaded where that is faster than computing them."""
+    here = max(found.device, found.promised)
+    start = _start(member, found, prompt, here)
+    chunks = (prompt - start.at) / member.chunk_tokens
+    remote_start, remote_end, worth_s = 0, 0, 0.0
+    if start.remote:
+        remote_start, remote_end = max(here, found.host), start.at
+        fewer = (remote_end - remote_start) / member.chunk_tokens
+        worth_s = _work_s(member, remote_start, prompt) - start.work_s + member.chunk_s * fewer
+    return Lacking(
+        prompt - start.at,
+        ceil(chunks),
+        start.work_s,
+        start.load_s,
+        start.work_s + member.chunk_s * chunks,
+        remote_start,
+        remote_end,
+        worth_s,
+        start.at == here and found.host > here,
+    )
+
+
+@compiled
+def _start(member: Member, found: Found, prompt: int, here: int) -> Start:
+    """Where computing begins so that it ends soonest. What comes from another node is loaded from this one's store."""
+    best = Start(here, 0.0, _work_s(member, here, prompt), False)
+    if found.host > here:
+        load_s = member.host_latency_s + (found.host - here) * member.host_token_s
+        work_s = _work_s(member, found.host, prompt)
+        if load_s + work_s < best.load_s + best.work_s:
+            best = Start(found.host, load_s, work_s, False)
+    stored = max(here, found.host)
+    if found.remote > stored:
+        fetch_s = member.remote_latency_s + (found.remote - stored) * member.remote_token_s
+        load_s = fetch_s + member.host_latency_s + (found.remote - here) * member.host_token_s
+        work_s = _work_s(member, found.remote, prompt)
+        if load_s + work_s < best.load_s + best.work_s:
+            best = Start(found.remote, load_s, work_s, True)
+    return best
 
 
 @compiled

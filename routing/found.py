@@ -1,15 +1,26 @@
 """What of a prompt the replicas of a pool can use, as the index tells."""
 
 from collections.abc import Callable, Mapping, Set
+from typing import NamedTuple
 
 import numpy as np
 
 from routing.costs import Found
 from routing.index import Prefixes
-from routing.pool import Pool
+from routing.pool import Kin, Pool
 from routing.records import Column, Table, layout
 
 _FOUND = layout(Found)
+
+
+class Holder(NamedTuple):
+    """A node and how many of a prompt's first blocks its store has."""
+
+    blocks: int
+    node_id: str
+
+
+_NOWHERE = Holder(0, "")
 
 
 def look_up(pool: Pool, prefixes: Callable[[int], Prefixes], excluded: Set[str]) -> Table[Found]:
@@ -22,10 +33,9 @@ def look_up(pool: Pool, prefixes: Callable[[int], Prefixes], excluded: Set[str])
             _spread(known.promised, found["promised"], pool, size)
         if known.host is not known.device:
             _spread(known.host, found["host"], pool, size)
-        for node_id, blocks in known.nodes.items():
-            for place in pool.seats.get(node_id, ()):
-                if pool.sizes[place] == size:
-                    found["node"][place] = blocks * size
+        for kind, kin in pool.kinds.items():
+            if kind.block_size == size and known.nodes:
+                _spread_nodes(known.nodes, found, pool, kin, size)
     for replica_id in excluded & pool.places.keys():
         found["excluded"][pool.places[replica_id]] = True
     return found
@@ -38,3 +48,28 @@ def _spread(blocks: Mapping[str, int], tokens: Column, pool: Pool, size: int) ->
         place = places.get(replica_id)
         if place is not None and sizes[place] == size:
             tokens[place] = count * size
+
+
+def _spread_nodes(blocks: Mapping[str, int], found: Table[Found], pool: Pool, kin: Kin, size: int) -> None:
+    """Write down what is in the store of each replica's node, and the most that is in another's."""
+    best = second = _NOWHERE
+    node = found["node"]
+    for node_id, count in blocks.items():
+        places = kin.by_node.get(node_id)
+        if places is None:
+            continue
+        for place in places:
+            node[place] = count * size
+        if count > best.blocks:
+            best, second = Holder(count, node_id), best
+        elif count > second.blocks:
+            second = Holder(count, node_id)
+    if best.blocks:
+        _write_remote(found, kin.places, best, pool, size)
+        _write_remote(found, kin.by_node[best.node_id], second, pool, size)
+
+
+def _write_remote(found: Table[Found], places: list[int], holder: Holder, pool: Pool, size: int) -> None:
+    remote, node = found["remote"], found["remote_node"]
+    remote[places] = holder.blocks * size
+    node[places] = pool.codes.get(holder.node_id, 0)

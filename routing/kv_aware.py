@@ -16,10 +16,10 @@ from routing.found import look_up
 from routing.index import KvIndex, Prefixes
 from routing.ledger import Ledger
 from routing.output_lengths import OutputLengths
-from routing.placement import decision, predict, prefill_id
+from routing.placement import decision, fetch_of, predict, prefill_id
 from routing.rates import Rates
 from routing.records import Table, read
-from routing.router import Decision, Predicted, Rng, RouteRequest
+from routing.router import Decision, Fetch, Predicted, Rng, RouteRequest
 from routing.view import View
 
 
@@ -38,6 +38,7 @@ class Candidate:
     prefill: str | None
     cost_s: float
     predicted: Predicted
+    fetch: Fetch | None = None
 
 
 class KvAware:
@@ -67,7 +68,10 @@ class KvAware:
         pool = self._view.pool
         table = self._options(request, job, len(pool), 0.0, 0.0)
         options = [read(table, place, Option) for place in range(len(table))]
-        return [Candidate(pool.ids[o.decoding], prefill_id(o, pool), o.cost_s, predict(o, job)) for o in options]
+        return [
+            Candidate(pool.ids[o.decoding], prefill_id(o, pool), o.cost_s, predict(o, job), fetch_of(o, pool))
+            for o in options
+        ]
 
     def _look(self, request: RouteRequest, fleet: Fleet, now: float) -> Job:
         self._view.look(fleet, now)

@@ -4,7 +4,7 @@ from routing.block_keys import PromptKeys
 from routing.candidates import Option
 from routing.costs import Job
 from routing.pool import Pool
-from routing.router import Decision, Predicted, Work
+from routing.router import Decision, Fetch, Predicted, Work
 
 
 def prefill_id(option: Option, pool: Pool) -> str | None:
@@ -19,10 +19,19 @@ def decision(option: Option, next_best: Option | None, pool: Pool, job: Job, key
     return Decision(
         decode,
         prefill,
-        _why(decode, prefill, predicted, option.cost_s, more_s),
+        _why(decode, prefill, predicted, fetch_of(option, pool), option.cost_s, more_s),
         predicted,
         _work(option, pool, job, keys),
+        fetch_of(option, pool),
+        load_limit_tokens=0 if option.declines else None,
     )
+
+
+def fetch_of(option: Option, pool: Pool) -> Fetch | None:
+    """What comes from another node's store first."""
+    if option.remote_start >= option.remote_end:
+        return None
+    return Fetch(pool.nodes[option.remote_node], option.remote_start, option.remote_end, option.worth_s)
 
 
 def predict(option: Option, job: Job) -> Predicted:
@@ -51,9 +60,13 @@ def _work(option: Option, pool: Pool, job: Job, keys: PromptKeys) -> Work:
     )
 
 
-def _why(decode: str, prefill: str | None, predicted: Predicted, cost_s: float, more_s: float | None) -> str:
+def _why(
+    decode: str, prefill: str | None, predicted: Predicted, fetch: Fetch | None, cost_s: float, more_s: float | None
+) -> str:
     """For people; `more_s` is what the next best would have cost more."""
     where = f"{decode} computes the prompt itself" if prefill is None else f"prefill on {prefill}, decode on {decode}"
+    if fetch is not None:
+        where += f", after tokens {fetch.start_tokens} to {fetch.end_tokens} have come from node {fetch.node_id}"
     more = "" if more_s is None else f", {more_s:.3f} s less than the next"
     return (
         f"{where}: first token in {predicted.ttft_s:.3f} s ({predicted.computed_tokens} tokens to compute after "

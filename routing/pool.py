@@ -56,16 +56,33 @@ class Report(NamedTuple):
     given_prefill_s: float
 
 
+class Kind(NamedTuple):
+    """What replicas have in common that can exchange blocks."""
+
+    fingerprint: str
+    block_size: int
+
+
+class Kin(NamedTuple):
+    """Places of such replicas, and the same by node."""
+
+    places: list[int]
+    by_node: dict[str, list[int]]
+
+
 @dataclass(slots=True)
 class Pool:
     """Entry `i` of every table is about replica `ids[i]`; `rows` is where the ledger's books tell of it.
 
-    `places` finds them by id, `seats` the decode replicas by node. `sizes` are those of their blocks.
+    `places` finds them by id; `nodes` are the nodes in the order of their `codes`. `sizes` are those of their blocks,
+    and `kinds` say where those are that can exchange blocks.
     """
 
     ids: Sequence[str]
     places: Mapping[str, int]
-    seats: Mapping[str, Sequence[int]]
+    nodes: Sequence[str]
+    codes: Mapping[str, int]
+    kinds: Mapping[Kind, Kin]
     sizes: Sequence[int]
     block_sizes: Sequence[int]
     fingerprints: int
@@ -81,21 +98,30 @@ def pool_of(replicas: Sequence[Replica], reports: Mapping[str, Report], rates: R
     """The tables of these replicas."""
     ids = [replica.replica_id for replica in replicas]
     places = {replica_id: place for place, replica_id in enumerate(ids)}
-    seats: dict[str, list[int]] = {}
-    for replica in replicas:
-        if replica.role is Role.DECODE:
-            seats.setdefault(replica.node_id, []).append(places[replica.replica_id])
+    nodes = list(dict.fromkeys(replica.node_id for replica in replicas))
+    codes = {node_id: code for code, node_id in enumerate(nodes)}
     return Pool(
         ids=ids,
         places=places,
-        seats=seats,
+        nodes=nodes,
+        codes=codes,
+        kinds=_kinds(replicas),
         sizes=[replica.block_size_tokens for replica in replicas],
         block_sizes=sorted({replica.block_size_tokens for replica in replicas}),
         fingerprints=len({replica.kv_fingerprint for replica in replicas}),
-        members=table(_members(replicas, rates), Member),
+        members=table(_members(replicas, codes, rates), Member),
         reports=reports_of(ids, reports),
         rows=books.rows(ids),
     )
+
+
+def _kinds(replicas: Sequence[Replica]) -> Mapping[Kind, Kin]:
+    found: dict[Kind, Kin] = {}
+    for place, replica in enumerate(replicas):
+        kin = found.setdefault(Kind(replica.kv_fingerprint, replica.block_size_tokens), Kin([], {}))
+        kin.places.append(place)
+        kin.by_node.setdefault(replica.node_id, []).append(place)
+    return found
 
 
 def reports_of(ids: Sequence[str], reports: Mapping[str, Report]) -> Table[Report]:
@@ -103,15 +129,11 @@ def reports_of(ids: Sequence[str], reports: Mapping[str, Report]) -> Table[Repor
     return table([reports[replica_id] for replica_id in ids], Report)
 
 
-def _members(replicas: Sequence[Replica], rates: Rates) -> list[Member]:
+def _members(replicas: Sequence[Replica], codes: Mapping[str, int], rates: Rates) -> list[Member]:
     fingerprints: dict[str, int] = {}
-    nodes: dict[str, int] = {}
     return [
         _member(
-            replica,
-            rates,
-            fingerprints.setdefault(replica.kv_fingerprint, len(fingerprints)),
-            nodes.setdefault(replica.node_id, len(nodes)),
+            replica, rates, fingerprints.setdefault(replica.kv_fingerprint, len(fingerprints)), codes[replica.node_id]
         )
         for replica in replicas
     ]

@@ -110,6 +110,8 @@ def _row(candidate: Candidate) -> str:
     p = candidate.predicted
     seconds = (candidate.cost_s, p.ttft_s, p.queue_s, p.compute_s, p.load_s, p.first_step_s, p.itl_s)
     where = f"{candidate.decode} alone" if candidate.prefill is None else f"{candidate.prefill} → {candidate.decode}"
+    if (fetch := candidate.fetch) is not None:
+        where += f", {fetch.end_tokens - fetch.start_tokens} tokens from {fetch.node_id}"
     return "".join(f"{1000 * each:10.1f}" for each in seconds) + f"{p.computed_tokens:10}{p.cached_tokens:10}  {where}"
 
 

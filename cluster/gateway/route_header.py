@@ -50,6 +50,9 @@ def describe(placement: Placement) -> str:
     parts: dict[str, object] = {"decode": decision.decode}
     if decision.prefill is not None:
         parts["prefill"] = decision.prefill
+    if decision.fetch is not None:
+        tokens = decision.fetch.end_tokens - decision.fetch.start_tokens
+        parts |= {"fetched_from": decision.fetch.node_id, "fetched_tokens": tokens}
     if placement.ttft_s is not None:
         parts |= {"ttft_s": f"{placement.ttft_s:.6f}", "decode_cached_tokens": placement.cached_tokens}
     predicted = decision.predicted

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from routing.errors import NoCandidate
 from routing.fleet import Replica, ReplicaLoad, Role
 from routing.index import Tier
-from routing.kv_aware import Candidate
+from routing.kv_aware import Candidate, KvAware
 from routing.router import RouteRequest
 from tests.unit.routing.fleets import Desk, prompt, replica
 
@@ -101,6 +101,43 @@ def test_the_choice_is_the_cheapest_that_is_explained(desk: Desk, request: Route
     least = min(found, key=lambda each: each.cost_s)
     assert chosen.cost_s <= least.cost_s + 0.01 * least.predicted.ttft_s + 1e-9
     assert chosen.predicted == decision.predicted
+
+
+def without_stores(desk: Desk) -> Desk:
+    """The same fleet, whose stores are empty."""
+    bare = Desk(desk.replicas, now=desk.now)
+    bare.ledger, bare.router = desk.ledger, KvAware(desk.settings, bare.index, desk.ledger, desk.rates, desk.lengths)
+    for replica_id in desk.fleet.replicas:
+        held = desk.index.longest_prefix(prompt(6450).keys.at(16), desk.now).device.get(replica_id, 0)
+        bare.hold(replica_id, held * 16)
+    return bare
+
+
+@settings(max_examples=80, deadline=None)
+@given(desks(), prompts)
+def test_loading_is_never_predicted_to_take_longer_than_computing(desk: Desk, request: RouteRequest) -> None:
+    loading, computing = costs(desk, request), costs(without_stores(desk), request)
+    for placement in loading.keys() & computing.keys():
+        if placement[0] is None:
+            assert loading[placement].predicted.ttft_s <= computing[placement].predicted.ttft_s + 1e-9
+
+
+@settings(max_examples=80, deadline=None)
+@given(desks(), prompts, st.sets(st.sampled_from(["p0", "p1", "d0", "d1", "d2"])))
+def test_nothing_is_fetched_from_a_node_without_a_replica_that_is_heard_of(
+    desk: Desk, request: RouteRequest, silent: set[str]
+) -> None:
+    for replica_id in silent & desk.fleet.replicas.keys():
+        desk.index.degrade(replica_id)
+    heard = [each for name, each in desk.fleet.replicas.items() if each.ready and name not in silent]
+    for each in desk.explain(request):
+        computing = desk.fleet.replicas[each.prefill or each.decode]
+        if each.fetch is None:
+            continue
+        assert each.fetch.node_id != computing.node_id
+        assert 0 <= each.fetch.start_tokens < each.fetch.end_tokens < request.prompt_tokens
+        assert each.fetch.worth_s > 0
+        assert (each.fetch.node_id, computing.kv_fingerprint) in {(r.node_id, r.kv_fingerprint) for r in heard}
 
 
 @settings(max_examples=80, deadline=None)
