@@ -212,8 +212,8 @@ def _in_order(cost_s: Column, turns: Column, tolerance_s: float, chance: float, 
     order = np.empty(size, dtype=np.int64)
     for position in range(size):
         best = start
-        for step in range(1, len(left_s)):
-            place = (start + step) % len(left_s)
+        for place in range(start + 1, start + len(left_s)):
+            place -= len(left_s) if place >= len(left_s) else 0  # sooner than a division
             if _before(place, best, left_s, turns, limit_s):
                 best = place
         if left_s[best] == inf:
