@@ -100,6 +100,16 @@ class GatewayConfig(Frozen):
     )
 
 
+class DiskConfig(Frozen):
+    """Files below a node's arena: blocks that it gives up are kept there, also across restarts."""
+
+    path: str = Field(min_length=1, description="a folder on a fast local disk of every node; made when missing")
+    bytes: Size = Field(description="of files, in all, for each store")
+    max_waiting_writes: int = Field(64, gt=0, description="while so many blocks wait to be written, no more are kept")
+    max_reads: int = Field(256, gt=0, description="blocks being read from disk at once")
+    recall_s: PositiveSeconds = Field(0.25, description="the longest an engine's question waits for blocks on disk")
+
+
 class StoreConfig(Frozen):
     """The KV store of each node.
 
@@ -124,6 +134,7 @@ class StoreConfig(Frozen):
         default_factory=dict,
         description="share of the arena by cache salt, in proportion; 1.0 where not named. Nobody is pushed below it",
     )
+    disk: DiskConfig | None = Field(None, description="a tier below the arena; null: blocks it gives up are gone")
     streams: int = Field(2, gt=0, le=16, description="TCP connections a store opens to each peer")
     idle_exit_s: PositiveSeconds = Field(60.0, description="a store that no worker uses ends after this")
 

@@ -3,12 +3,14 @@
 Every holder (a connection, a pull) is an `Owner`; `release_owner` gives back all it had: slots being written, pins,
 hand-offs it produced.
 
-Invariant (`check`): the pins in the slot table are those of the owners, the hand-offs and the blocks being pushed.
+Invariant (`check`): the pins in the slot table are those of the owners, the hand-offs and the blocks that are being
+copied elsewhere.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from kvtransfer.arena import Arena
+from kvtransfer.arena_size import arena_of
 from kvtransfer.counters import StoreCounters
 from kvtransfer.errors import RequestRefused
 from kvtransfer.eviction.choice import policy_maker
@@ -22,8 +24,6 @@ from kvtransfer.slot_records import Reservation, SlotStatistics, Watermarks
 from kvtransfer.slots import Follower, Owner, SlotTable
 from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
-
-MAX_SLOTS = 1 << 22
 
 CROWDED = "crowded"
 """What `changed` is told when the high watermark is passed."""
@@ -51,7 +51,7 @@ class StoreBooks:
         self._handoffs = HandoffTable(settings.max_handoffs, settings.handoff_ttl_s)
         self._holdings: dict[Owner, Holdings] = {}
         self._owners = 0
-        self._pushing = 0
+        self._moving = 0  # pins of blocks that are being copied elsewhere
 
     # Owners
 
@@ -73,7 +73,7 @@ class StoreBooks:
     def attach(self, slot_bytes: int) -> Arena:
         """The arena; the first call decides its slot size. Raises `RequestRefused` for another size."""
         if self.arena is None:
-            self.arena = self._create_arena(slot_bytes)
+            self.arena = arena_of(self._settings.arena_bytes, slot_bytes)
             self._slots = self._slot_table(self.arena.slots)
             self._changed(self)
         if self.arena.slot_bytes != slot_bytes:
@@ -200,7 +200,7 @@ class StoreBooks:
         if len(keys) != len(labels):
             raise RequestRefused(f"{len(keys)} keys with {len(labels)} labels")
         named = zip(keys, labels, strict=True)
-        return sum(self._slots.is_readable(key) and self._names.give(key, label) for key, label in named)
+        return sum(self.is_readable(key) and self._names.give(key, label) for key, label in named)
 
     def labelled(self, labels: Sequence[int]) -> list[BlockKey]:
         """The blocks with these names, up to the first that cannot be read."""
@@ -221,8 +221,12 @@ class StoreBooks:
         self._followers.remove(follower)
 
     def readable(self) -> list[BlockKey]:
-        """Every block that can be pinned."""
+        """Every block that can be read."""
         return self._slots.readable()
+
+    def is_readable(self, key: BlockKey) -> bool:
+        """Whether the block can be read."""
+        return self._slots.is_readable(key)
 
     def slot_statistics(self) -> SlotStatistics:
         """Slots by state."""
@@ -240,7 +244,7 @@ class StoreBooks:
         self._names.check()
         assert self._names.named() <= set(self.readable())
         held = sum(len(holdings.slots()) for holdings in self._holdings.values())
-        assert self._slots.statistics().pins == held + self._handoffs.pins + self._pushing
+        assert self._slots.statistics().pins == held + self._handoffs.pins + self._moving
 
     def close(self) -> None:
         """Give up the arena."""
@@ -265,18 +269,6 @@ class StoreBooks:
             self._names.forget(key)
         for follower in self._followers:
             follower(key, readable)
-
-    def _create_arena(self, slot_bytes: int) -> Arena:
-        slots = self._settings.arena_bytes // slot_bytes if slot_bytes > 0 else 0
-        if not 0 < slots <= MAX_SLOTS:
-            raise RequestRefused(
-                f"an arena of {self._settings.arena_bytes} bytes cannot be cut into slots of {slot_bytes} bytes: "
-                f"that makes {slots} slots, allowed are 1 to {MAX_SLOTS}"
-            )
-        try:
-            return Arena.create(slots, slot_bytes)
-        except OSError as error:
-            raise RequestRefused(f"no memory for an arena of {slots * slot_bytes} bytes: {error}") from error
 
     def _commit_one(self, owner: Owner, key: BlockKey, checksum: int) -> bool:
         if self._slots.commit(key, checksum, owner) is None:

@@ -22,12 +22,14 @@ from kvtransfer.protocol import (
     Failed,
     Fetch,
     HandoffEnded,
+    Pin,
     Release,
     Reply,
     Request,
     Watch,
     Watched,
 )
+from kvtransfer.recalls import Recalls
 from kvtransfer.session import StoreSession
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
@@ -50,6 +52,7 @@ class Reception:
     address: Callable[[], str]
     store: Store
     waits: HandoffWaits
+    recalls: Recalls
     connections: "set[StoreConnection]"
     tasks: set[asyncio.Task[None]]
 
@@ -67,6 +70,7 @@ class StoreConnection(asyncio.Protocol):
         self._wait_count = 0
         self._watch: KeyWatch | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._recalls: set[asyncio.Task[None]] = set()
         self._is_paused = False
 
     # asyncio.Protocol
@@ -103,6 +107,8 @@ class StoreConnection(asyncio.Protocol):
         for tasks in self._waits.values():
             for task in tasks:
                 task.cancel()
+        for task in self._recalls:
+            task.cancel()
         if self._watching is not None:
             self._watching.cancel()
         if self._watch is not None:
@@ -142,6 +148,9 @@ class StoreConnection(asyncio.Protocol):
             return
         if type(request) is Watch:
             self._start_watch(request)
+            return
+        if type(request) is Pin and self._reception.recalls.are_needed(request.keys):
+            self._start_pin(request, self._session)
             return
         if type(request) is Release:
             self._cancel_waits(request.handoff_id)
@@ -211,6 +220,12 @@ class StoreConnection(asyncio.Protocol):
         elif (error := task.exception()) is not None:
             logger.error("%s: a wait broke", self.name, exc_info=error)
             self._refuse(StoreRefused("internal error"))
+
+    def _start_pin(self, request: Pin, session: StoreSession) -> None:
+        """Answer when what is on disk has come back."""
+        task = self._reception.recalls.spawn(request.keys, lambda: self._send(session.answer(request)))
+        self._recalls.add(task)
+        task.add_done_callback(self._recalls.discard)
 
     def _start_watch(self, request: Watch) -> None:
         settings = self._reception.settings

@@ -4,6 +4,7 @@ KvTransferError
 ├── StoreLost           the connection is gone; the client object is dead, connect again
 │   └── StoreRefused    the store would not let us in: connecting again as we are is pointless
 ├── RequestRefused      the store would not carry out one request; the connection stays open
+├── TornFile            a block's file is not whole: it is dropped
 ├── NeverAnnounced      a hand-off has no blocks to wait for
 └── FramingError        the peer sent what is not a frame; the connection must be closed
     ├── FrameTooLarge
@@ -25,6 +26,10 @@ class StoreRefused(StoreLost):
 
 class RequestRefused(KvTransferError):
     """The request cannot be carried out as it is."""
+
+
+class TornFile(KvTransferError):
+    """A file that should hold a block does not: cut off, damaged, or another block's."""
 
 
 class FramingError(KvTransferError):

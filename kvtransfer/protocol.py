@@ -4,8 +4,8 @@ Messages are MessagePack maps with a `type`, each preceded by its length as an u
 Bytes of blocks never travel here: the arena is shared memory, handed over once as a file descriptor with `Attached`.
 A closed connection releases everything it held: slots being written, pins, hand-offs it produced.
 
-After the greeting (`kvtransfer.greeting`) come requests, each with an `id` the reply repeats. `AwaitHandoff`, `Fetch`
-and `Watch` are the only requests whose replies may be late, so others may overtake them.
+After the greeting (`kvtransfer.greeting`) come requests, each with an `id` the reply repeats. `AwaitHandoff`, `Fetch`,
+`Watch` and `Pin` are the only requests whose replies may be late, so others may overtake them.
 """
 
 from typing import Literal
@@ -113,7 +113,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 
 
 class Pin(msgspec.Struct, frozen=True, tag="pin"):
-    """Pin the longest committed prefix of `keys` for reading. Reply: `Pinned`."""
+    """Pin the longest readable prefix of `keys` for reading. Reply: `Pinned`, late when blocks come from disk."""
 
     id: int
     keys: list[bytes]
@@ -267,6 +267,13 @@ class StoreStatistics(msgspec.Struct, frozen=True, tag="store_statistics"):
     pushed_bytes: int
     failed_handoffs: int
     late_handoffs: int
+    disk_blocks: int = 0
+    disk_written_blocks: int = 0
+    disk_read_blocks: int = 0
+    disk_evicted_blocks: int = 0
+    disk_unkept_blocks: int = 0
+    disk_failed_writes: int = 0
+    disk_damaged_files: int = 0
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

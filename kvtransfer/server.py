@@ -7,6 +7,8 @@ import asyncio
 import logging
 
 from kvtransfer.connection import Reception, StoreConnection
+from kvtransfer.disk.opening import open_disk
+from kvtransfer.recalls import Recalls
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
 from kvtransfer.transport import Transport
@@ -30,6 +32,7 @@ class StoreServer:
     def __init__(self, settings: StoreSettings, secret: bytes, fingerprint: str, transport: Transport) -> None:
         self.store = Store(settings)
         self._settings = settings
+        self._fingerprint = fingerprint
         self._transport = transport
         self._reception = Reception(
             settings=settings,
@@ -38,6 +41,7 @@ class StoreServer:
             address=lambda: transport.address,
             store=self.store,
             waits=HandoffWaits(self.store, transport),
+            recalls=Recalls(self.store, settings.disk.recall_s if settings.disk else 0.0),
             connections=set(),
             tasks=set(),
         )
@@ -66,7 +70,7 @@ class StoreServer:
             lambda: StoreConnection(self._reception), "\0" + self._settings.socket_name, backlog=1024
         )
         await self._transport.serve(self.store)
-        work = (self._sweep(), self._populate(), self._keep_room())
+        work = (self._sweep(), self._populate(), self._keep_room(), self._use_disk())
         self._housekeeping = [loop.create_task(job) for job in work]
 
     async def close(self) -> None:
@@ -82,6 +86,9 @@ class StoreServer:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._transport.close()
         await asyncio.gather(*(connection.closed for connection in connections))
+        await self._reception.recalls.close()
+        if self.store.disk is not None:
+            await self.store.disk.close()
         self.store.close()
 
     async def _stop_accepting(self, server: asyncio.Server) -> None:
@@ -105,6 +112,21 @@ class StoreServer:
             while left > 0 and (gone := self.store.make_room(min(left, EVICTED_AT_ONCE))):
                 left -= gone
                 await asyncio.sleep(0)
+
+    async def _use_disk(self) -> None:
+        """Open the disk tier, if one is wanted, as soon as the size of a block is known."""
+        settings = self._settings
+        if settings.disk is None:
+            return
+        arena = await self.store.until_attached()
+        try:
+            opened = await open_disk(
+                settings.disk, self._fingerprint, arena.slot_bytes, settings.eviction, settings.tenant_weights
+            )
+        except OSError as error:
+            logger.error("store.disk: %s: going on without; give another path", error)
+        else:
+            self.store.use_disk(opened.tier, opened.heads)
 
     async def _populate(self) -> None:
         """Once the arena exists, make it resident in another thread while the store already works."""

@@ -104,4 +104,5 @@ class StoreSession:
             pushed_bytes=counters.pushed_bytes,
             failed_handoffs=counters.failed_handoffs,
             late_handoffs=counters.late_handoffs,
+            **({} if store.disk is None else store.disk.statistics()),
         )

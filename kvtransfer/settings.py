@@ -9,6 +9,17 @@ from kvtransfer.tenant import Tenant
 
 
 @dataclass(frozen=True, slots=True)
+class DiskSettings:
+    """Files below the arena: in a folder below `path`, at most `bytes` of them."""
+
+    path: str
+    bytes: int
+    max_waiting_writes: int = 64  # blocks given up while so many wait are not kept
+    max_reads: int = 256
+    recall_s: float = 0.25  # the longest a pin waits for blocks on disk
+
+
+@dataclass(frozen=True, slots=True)
 class StoreSettings:
     """`socket_name` names a Unix socket in the abstract namespace (without the leading zero byte)."""
 
@@ -24,5 +35,6 @@ class StoreSettings:
     eviction: PolicyName = "prefix_aware"
     high_watermark: float = 1.0  # with more of the slots than this in use, blocks are evicted ...
     low_watermark: float = 1.0  # ... until no more than this are
+    disk: DiskSettings | None = None
     tenant_weights: Mapping[Tenant, float] = field(default_factory=dict)  # 1.0 for others
     sweep_s: float = 1.0  # between two looks for hand-offs past their time

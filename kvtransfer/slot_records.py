@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from kvtransfer.tenant import Tenant
+from kvtransfer.transport import BlockKey
+
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
@@ -17,6 +20,16 @@ class Reservation:
 
     slots: list[int | None]
     full: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingBlock:
+    """A block that is about to be evicted; its slot does not change until it is let go."""
+
+    slot: int
+    key: BlockKey
+    tenant: Tenant
+    checksum: int
 
 
 @dataclass(frozen=True, slots=True)

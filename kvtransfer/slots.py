@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvtransfer.eviction.shares import TenantShares
-from kvtransfer.slot_records import Reservation, SlotStatistics, Watermarks
+from kvtransfer.slot_records import LeavingBlock, Reservation, SlotStatistics, Watermarks
 from kvtransfer.states import SLOT_TRANSITIONS, SlotEvent, SlotState
 from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
@@ -74,12 +74,27 @@ class SlotTable:
         """Free up to `count` slots, for `wanting` or for whoever comes; how many."""
         chosen = self._shares.choose(count, wanting) if count > 0 else ()
         for slot in chosen:
-            key = self._slots[slot].key
-            self._move(slot, SlotEvent.EVICT)
-            self._vacate(slot)
-            self._tell(key, False)
-        self._evicted_blocks += len(chosen)
+            self._evict_one(slot)
         return len(chosen)
+
+    def leave(self, count: int) -> list[LeavingBlock]:
+        """Choose up to `count` blocks to evict, pinned until `let_go`: they are copied elsewhere first."""
+        chosen = self._shares.choose(count) if count > 0 else []
+        for slot in chosen:
+            self._move(slot, SlotEvent.PIN).pins += 1
+        self._pins += len(chosen)
+        entries = [(slot, self._slots[slot]) for slot in chosen]
+        return [LeavingBlock(slot, entry.key, entry.tenant, entry.checksum) for slot, entry in entries]
+
+    def let_go(self, slot: int) -> None:
+        """Evict a block that was to leave, unless somebody has pinned it meanwhile."""
+        entry = self._slots[slot]
+        if entry.pins > 1 or entry.state is SlotState.DISTRUSTED:
+            self._unpin_one(slot)
+            return
+        self._move(slot, SlotEvent.LAST_UNPIN).pins -= 1
+        self._pins -= 1
+        self._evict_one(slot)
 
     def commit(self, key: BlockKey, checksum: int, owner: Owner) -> int | None:
         """The owner's slot holds the whole block: its slot, readable now; None when the owner was not writing it."""
@@ -213,6 +228,13 @@ class SlotTable:
         self._by_key[key] = slot
         self._written_by.setdefault(owner, {})[key] = slot
         return slot
+
+    def _evict_one(self, slot: int) -> None:
+        key = self._slots[slot].key
+        self._move(slot, SlotEvent.EVICT)
+        self._vacate(slot)
+        self._evicted_blocks += 1
+        self._tell(key, False)
 
     def _unpin_one(self, slot: int) -> None:
         entry = self._slots[slot]

@@ -7,17 +7,19 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 from kvtransfer.arena import Arena
-from kvtransfer.books import CROWDED, StoreBooks
+from kvtransfer.books import CROWDED
 from kvtransfer.errors import NeverAnnounced
 from kvtransfer.handoffs import HandoffView
 from kvtransfer.settings import StoreSettings
 from kvtransfer.signals import Signals
+from kvtransfer.tiered_books import TieredBooks
 from kvtransfer.transport import BlockKey, CommittedBlock, HandoffState
 
 
-class Store(StoreBooks):
+class Store(TieredBooks):
     """One life of a store."""
 
     def __init__(self, settings: StoreSettings, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,7 +70,9 @@ class Store(StoreBooks):
         """See `BlockSource`."""
         self._offers += 1
         handoff_id = f"offer {self._offers} of {self.epoch}"
-        self.announce(self._offerer, handoff_id, self.labelled(labels))
+        keys = list(takewhile(self.is_coming, self.labelled(labels)))
+        self.announce(self._offerer, handoff_id, keys)
+        self.conclude(self._offerer, handoff_id)
         return handoff_id
 
     async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> Sequence[CommittedBlock]:
@@ -77,12 +81,12 @@ class Store(StoreBooks):
             if not wanted or not self._handoffs.will_come(handoff_id, wanted[0]):
                 break
             await self._signals.changed(handoff_id)
-        self._pushing += len(blocks)
+        self._moving += len(blocks)
         return blocks
 
     def release(self, blocks: Sequence[CommittedBlock]) -> None:
         """See `BlockSource`."""
-        self._pushing -= len(blocks)
+        self._moving -= len(blocks)
         self._slots.unpin([block.slot for block in blocks])
 
     def count_pushed(self, blocks: int) -> None:

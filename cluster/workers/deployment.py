@@ -26,7 +26,7 @@ from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
 from configs.schema import BatonConfig, PoolConfig, TimeoutConfig
 from kvtransfer.aclient import AsyncStoreClient
-from kvtransfer.settings import StoreSettings
+from kvtransfer.settings import DiskSettings, StoreSettings
 from kvtransfer.tenant import tenant_of
 
 log = logging.getLogger("ray.serve")
@@ -107,6 +107,7 @@ class WorkerReplica:
                 eviction=store.eviction,
                 high_watermark=store.high_watermark,
                 low_watermark=store.low_watermark,
+                disk=DiskSettings(**store.disk.model_dump()) if store.disk is not None else None,
                 tenant_weights={tenant_of(salt): weight for salt, weight in store.tenant_weights.items()},
             ),
             streams=store.streams,

@@ -35,6 +35,13 @@ STORE_GAUGES: Mapping[str, str] = {
     "store_pushed_bytes": "pushed_bytes",
     "store_failed_handoffs": "failed_handoffs",
     "store_late_handoffs": "late_handoffs",
+    "store_disk_blocks": "disk_blocks",
+    "store_disk_written_blocks": "disk_written_blocks",
+    "store_disk_read_blocks": "disk_read_blocks",
+    "store_disk_evicted_blocks": "disk_evicted_blocks",
+    "store_disk_unkept_blocks": "disk_unkept_blocks",
+    "store_disk_failed_writes": "disk_failed_writes",
+    "store_disk_damaged_files": "disk_damaged_files",
 }
 """Gauge by the field of `StoreStatistics` it shows."""
 
