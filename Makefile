@@ -63,7 +63,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-eviction bench-store conformance
+.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-eviction stress-store bench-store conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -93,6 +93,9 @@ bench-eviction: $(READY) ## which blocks a full store should give up: policies a
 
 bench-store: $(READY) ## moving blocks between two stores over TCP, beside raw sockets, NIXL and Mooncake (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.store $(ARGS)
+
+stress-store: $(READY) ## ten million operations of three engines on the store's books and arena, all bytes checked (ARGS=--disk)
+	$(BIN)/python -m tests.benchmarks.stress_store $(ARGS)
 
 URL ?= http://127.0.0.1:8000
 conformance: $(READY) .peers/conformance/.ready ## run real clients and llm-comply against a running server (URL=http://127.0.0.1:8000)

@@ -40,3 +40,11 @@ class SteppedWork:
 
     async def close(self) -> None:
         """Nothing runs between two steps."""
+
+
+class PromptWork(SteppedWork):
+    """Carries out each job as it is submitted."""
+
+    def submit(self, job: Callable[[], Any], done: Done) -> None:
+        super().submit(job, done)
+        self.step()
