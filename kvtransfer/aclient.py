@@ -17,6 +17,7 @@ from kvtransfer.client import StoreClient
 from kvtransfer.errors import FramingError, RequestRefused, StoreLost, StoreRefused
 from kvtransfer.framing import FrameBuffer, frame
 from kvtransfer.greeting import Refused, answer, verdict
+from kvtransfer.inspection import Statistics, StoreStatistics
 from kvtransfer.protocol import (
     Abandon,
     Announce,
@@ -37,8 +38,6 @@ from kvtransfer.protocol import (
     Request,
     Reserve,
     Reserved,
-    Statistics,
-    StoreStatistics,
     Unpin,
     Watch,
     Watched,

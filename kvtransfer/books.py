@@ -16,14 +16,14 @@ from kvtransfer.errors import RequestRefused
 from kvtransfer.eviction.choice import policy_maker
 from kvtransfer.eviction.shares import TenantShares
 from kvtransfer.handoffs import HandoffPlan, HandoffTable, HandoffView
-from kvtransfer.holdings import Holdings
 from kvtransfer.names import BlockNames
+from kvtransfer.owners import Owners
 from kvtransfer.protocol import PinnedBlock
 from kvtransfer.settings import StoreSettings
-from kvtransfer.slot_records import Reservation, SlotStatistics, Watermarks
-from kvtransfer.slots import Follower, Owner, SlotTable
+from kvtransfer.slot_records import Owner, Reservation, SlotStatistics, Watermarks
+from kvtransfer.slots import Follower, SlotTable
 from kvtransfer.tenant import NO_TENANT, Tenant
-from kvtransfer.transport import BlockKey
+from kvtransfer.transport import BlockKey, Medium
 
 CROWDED = "crowded"
 """What `changed` is told when the high watermark is passed."""
@@ -49,24 +49,21 @@ class StoreBooks:
         self._names = BlockNames()
         self._slots = self._slot_table(0)
         self._handoffs = HandoffTable(settings.max_handoffs, settings.handoff_ttl_s)
-        self._holdings: dict[Owner, Holdings] = {}
-        self._owners = 0
+        self._owners = Owners()
         self._moving = 0  # pins of blocks that are being copied elsewhere
 
     # Owners
 
-    def open_owner(self) -> Owner:
-        """A new owner, to be given back with `release_owner`."""
-        self._owners += 1
-        self._holdings[self._owners] = Holdings()
-        return self._owners
+    def open_owner(self, name: str = "nameless") -> Owner:
+        """A new owner, to be given back with `release_owner`; `name` is for people."""
+        return self._owners.open(name)
 
     def release_owner(self, owner: Owner) -> None:
         """The owner is gone."""
         for key in self._slots.release_owner(owner):
             self._lost(key)
         self._apply(self._handoffs.conclude_all(owner, self._slots.is_being_written))
-        self._slots.unpin(self._holdings.pop(owner).slots())
+        self._slots.unpin(self._owners.close(owner))
 
     # Arena and slots
 
@@ -82,7 +79,7 @@ class StoreBooks:
 
     def reserve(self, owner: Owner, keys: Sequence[BlockKey], tenant: Tenant = NO_TENANT) -> Reservation:
         """Slots for the owner to write; the blocks are the tenant's."""
-        reservation = self._slots.reserve(keys, owner, tenant)
+        reservation = self._slots.reserve(keys, owner, tenant, self._clock())
         if self.crowding:
             self._changed(CROWDED)
         return reservation
@@ -111,32 +108,35 @@ class StoreBooks:
         return len(abandoned)
 
     def distrust(self, keys: Sequence[BlockKey]) -> int:
-        """Forget corrupt blocks; how many were here."""
-        return sum(self._slots.distrust(key) for key in keys)
+        """Forget blocks that a reader found corrupt; how many were here."""
+        distrusted = sum(self._slots.distrust(key) for key in keys)
+        self.counters.checksum_failures["load"] += distrusted
+        return distrusted
 
     # Pins
 
     def pin(self, owner: Owner, keys: Sequence[BlockKey]) -> list[PinnedBlock]:
         """Pin the longest readable prefix for the owner."""
         blocks = []
+        now = self._clock()
         for key in keys:
             slot = self._slots.pin(key)
             if slot is None:
                 break
-            self._holdings[owner].add(key, slot)
+            self._owners[owner].add(key, slot, now)
             blocks.append(PinnedBlock(slot, self._slots.checksum(slot)))
         return blocks
 
     def unpin(self, owner: Owner, keys: Sequence[BlockKey]) -> int:
         """Drop the owner's oldest pin of each key; how many it had."""
-        slots = self._holdings[owner].take(keys)
+        slots = self._owners[owner].take(keys)
         self._slots.unpin(slots)
         return len(slots)
 
     def gather(self, owner: Owner, handoff_id: str, keys: Iterable[BlockKey]) -> list[BlockKey]:
         """Pin every readable block for the owner, until `release_handoff`; which they were."""
         present = self._pin_present(keys)
-        self._holdings[owner].by_handoff.setdefault(handoff_id, []).extend(present.values())
+        self._owners[owner].gather(handoff_id, list(present.values()), self._clock())
         return list(present)
 
     def release_handoff(self, owner: Owner, handoff_id: str) -> int:
@@ -144,7 +144,7 @@ class StoreBooks:
         somebody waits for it already: not even when it is announced later, as by an engine that was slower than the
         abort of its leg. Hand-offs that were gathered from another store are not announced here.
         """
-        slots = self._holdings[owner].by_handoff.pop(handoff_id, None)
+        slots = self._owners[owner].release(handoff_id)
         if slots is None or self._handoffs.find(handoff_id) is not None:
             self._apply(self._handoffs.collect(handoff_id, self._clock()))
         self._slots.unpin(slots or ())
@@ -188,10 +188,9 @@ class StoreBooks:
         """Whether somebody is writing the block."""
         return self._slots.is_being_written(key)
 
-    def count_pulled(self, blocks: int) -> None:
+    def count_pulled(self, blocks: int, via: Medium) -> None:
         """Blocks came over the network."""
-        self.counters.pulled_blocks += blocks
-        self.counters.pulled_bytes += blocks * self._slot_bytes
+        self.counters.moved("pulled", via, blocks, blocks * self._slot_bytes)
 
     # Names
 
@@ -243,8 +242,8 @@ class StoreBooks:
         self._handoffs.check()
         self._names.check()
         assert self._names.named() <= set(self.readable())
-        held = sum(len(holdings.slots()) for holdings in self._holdings.values())
-        assert self._slots.statistics().pins == held + self._handoffs.pins + self._moving
+        self._owners.check()
+        assert self._slots.statistics().pins == self._owners.pins + self._handoffs.pins + self._moving
 
     def close(self) -> None:
         """Give up the arena."""
@@ -252,7 +251,7 @@ class StoreBooks:
             self.arena.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.epoch} {self._slots!r} {self._handoffs!r} owners={len(self._holdings)}>"
+        return f"<{type(self).__name__} {self.epoch} {self._slots!r} {self._handoffs!r} owners={len(self._owners)}>"
 
     @property
     def _slot_bytes(self) -> int:

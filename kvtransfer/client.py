@@ -17,6 +17,7 @@ from kvtransfer.arena import Arena
 from kvtransfer.errors import FramingError, RequestRefused, StoreLost, StoreRefused
 from kvtransfer.framing import FrameBuffer, frame
 from kvtransfer.greeting import Refused, answer, verdict
+from kvtransfer.inspection import Statistics, StoreStatistics
 from kvtransfer.protocol import (
     Abandon,
     Announce,
@@ -34,8 +35,6 @@ from kvtransfer.protocol import (
     Request,
     Reserve,
     Reserved,
-    Statistics,
-    StoreStatistics,
     Unpin,
 )
 from kvtransfer.tenant import NO_TENANT, Tenant

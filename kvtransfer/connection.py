@@ -165,7 +165,7 @@ class StoreConnection(asyncio.Protocol):
         reception = self._reception
         self._greet_by.cancel()
         self._buffer.max_frame_bytes = reception.settings.max_frame_bytes
-        self._session = StoreSession(reception.store, lambda: len(reception.connections))
+        self._session = StoreSession(reception.store, self.name, lambda: len(reception.connections))
         self._transport.write(frame(_encode(Welcome(reception.store.epoch, reception.address()))))
 
     def _start_wait(self, request: AwaitHandoff | Fetch) -> None:

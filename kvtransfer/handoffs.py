@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from kvtransfer.errors import RequestRefused
-from kvtransfer.slots import Owner
+from kvtransfer.owners import Tenure
+from kvtransfer.slot_records import Owner
 from kvtransfer.states import HANDOFF_TRANSITIONS, HandoffEvent
 from kvtransfer.transport import BlockKey, HandoffState
 
@@ -177,6 +178,12 @@ class HandoffTable:
     def pins(self) -> int:
         """How many pins the table holds."""
         return sum(len(handoff.held) for handoff in self._handoffs.values())
+
+    @property
+    def oldest_pin(self) -> Tenure | None:
+        """The hand-off that has held pins for the longest, or nearly so: since it was announced."""
+        held = ((i, handoff.expires_at - self._ttl_s) for i, handoff in self._handoffs.items() if handoff.held)
+        return next((Tenure(since_s, f"hand-off {handoff_id}") for handoff_id, since_s in held), None)
 
     def check(self) -> None:
         """Assert the invariants: for tests."""

@@ -113,7 +113,7 @@ class _Copy:
             if not blocks:
                 break
             self._take(blocks[0])
-            self._source.count_pushed(1)
+            self._source.count_pushed(1, "loopback")
             self._source.release(blocks)
             seen += 1
         return seen
@@ -136,6 +136,6 @@ class _Copy:
             self._sink.abandon([block.key])
             return
         slot[:] = block.payload
-        self._sink.commit([block.key], [block.checksum])
+        self._sink.commit([block.key], [block.checksum], "loopback")
         self._blocks += 1
         self._bytes += len(block.payload)

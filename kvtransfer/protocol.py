@@ -12,6 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from kvtransfer.inspection import Statistics, StoreStatistics
+
 HandoffOutcome = Literal["ready", "failed", "late"]
 
 # Requests
@@ -133,12 +135,6 @@ class Distrust(msgspec.Struct, frozen=True, tag="distrust"):
     keys: list[bytes]
 
 
-class Statistics(msgspec.Struct, frozen=True, tag="statistics"):
-    """Reply: `StoreStatistics`."""
-
-    id: int
-
-
 class Label(msgspec.Struct, frozen=True, tag="label"):
     """Keep these names (unsigned 64-bit, opaque to the store) with readable blocks, for those who watch and those who
     fetch. The first name of a block stays. Reply: `Done`, with the count of blocks that got theirs.
@@ -242,38 +238,6 @@ class Watched(msgspec.Struct, frozen=True, tag="watched"):
     committed: list[bytes]
     labels: list[int | None]
     gone: list[bytes]
-
-
-class StoreStatistics(msgspec.Struct, frozen=True, tag="store_statistics"):
-    """A truthful snapshot. Slots by state sum to the arena's slots; counters only grow within one epoch."""
-
-    id: int
-    epoch: str
-    slots: int
-    slot_bytes: int
-    free_slots: int
-    writing_slots: int
-    committed_slots: int
-    pinned_slots: int
-    pins: int
-    handoffs: int
-    connections: int
-    committed_blocks: int
-    evicted_blocks: int
-    distrusted_blocks: int
-    pulled_blocks: int
-    pulled_bytes: int
-    pushed_blocks: int
-    pushed_bytes: int
-    failed_handoffs: int
-    late_handoffs: int
-    disk_blocks: int = 0
-    disk_written_blocks: int = 0
-    disk_read_blocks: int = 0
-    disk_evicted_blocks: int = 0
-    disk_unkept_blocks: int = 0
-    disk_failed_writes: int = 0
-    disk_damaged_files: int = 0
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

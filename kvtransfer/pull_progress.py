@@ -43,7 +43,7 @@ class PullProgress:
     def landed(self, positions: Sequence[int], payload_bytes: int) -> None:
         """These blocks are in their slots."""
         checksums = [self._taken.pop(position) for position in positions]
-        self._sink.commit([self._keys[position] for position in positions], checksums)
+        self._sink.commit([self._keys[position] for position in positions], checksums, "tcp")
         self._blocks += len(positions)
         self._bytes += payload_bytes
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from kvtransfer.store import Store
 from kvtransfer.tenant import NO_TENANT, Tenant
-from kvtransfer.transport import BlockKey
+from kvtransfer.transport import BlockKey, Medium
 
 
 class PullSink:
@@ -18,7 +18,7 @@ class PullSink:
         self._tenant = tenant
         self.announced: Sequence[BlockKey] = ()
         self._store = store
-        self._owner = store.open_owner()
+        self._owner = store.open_owner("a pull")
         self._pinned: set[BlockKey] = set()
 
     def missing(self, keys: Sequence[BlockKey]) -> Sequence[BlockKey]:
@@ -33,11 +33,11 @@ class PullSink:
         arena = self._store.arena
         return [None if slot is None or arena is None else arena.slot(slot) for slot in slots]
 
-    def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int]) -> None:
+    def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int], via: Medium) -> None:
         """See `BlockSink`."""
         committed = self._store.commit(self._owner, keys, checksums)
         self._pin(keys)
-        self._store.count_pulled(committed)
+        self._store.count_pulled(committed, via)
 
     def abandon(self, keys: Sequence[BlockKey]) -> None:
         """See `BlockSink`."""

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 
-from kvtransfer.slots import Owner
+from kvtransfer.slot_records import Owner
 from kvtransfer.store import Store
 from kvtransfer.tasks import TaskSet
 from kvtransfer.transport import BlockKey

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvtransfer.errors import RequestRefused
+from kvtransfer.inspection import Statistics, StoreStatistics, Traffic
 from kvtransfer.protocol import (
     Abandon,
     Announce,
@@ -25,8 +26,6 @@ from kvtransfer.protocol import (
     Reply,
     Reserve,
     Reserved,
-    Statistics,
-    StoreStatistics,
     Unpin,
 )
 from kvtransfer.store import Store
@@ -35,8 +34,8 @@ from kvtransfer.store import Store
 class StoreSession:
     """One owner's commands. `close` releases everything it held."""
 
-    def __init__(self, store: Store, connections: Callable[[], int]) -> None:
-        self.owner = store.open_owner()
+    def __init__(self, store: Store, name: str, connections: Callable[[], int]) -> None:
+        self.owner = store.open_owner(name)
         self._store = store
         self._connections = connections
         self._handlers: dict[type, Callable[[Any], Reply]] = {
@@ -96,13 +95,13 @@ class StoreSession:
             handoffs=store.open_handoffs,
             connections=self._connections(),
             committed_blocks=slots.committed_blocks,
-            evicted_blocks=slots.evicted_blocks,
             distrusted_blocks=slots.distrusted_blocks,
-            pulled_blocks=counters.pulled_blocks,
-            pulled_bytes=counters.pulled_bytes,
-            pushed_blocks=counters.pushed_blocks,
-            pushed_bytes=counters.pushed_bytes,
             failed_handoffs=counters.failed_handoffs,
             late_handoffs=counters.late_handoffs,
+            evicted=dict(slots.evicted),
+            checksum_failures=dict(counters.checksum_failures),
+            traffic=[Traffic(way, via, moved.blocks, moved.bytes) for (way, via), moved in counters.traffic.items()],
+            oldest_pin=store.oldest_pin(),
+            oldest_writing=store.oldest_writing(),
             **({} if store.disk is None else store.disk.statistics()),
         )

@@ -1,9 +1,18 @@
 """What the slot table is told and tells: limits, results and figures, without behaviour."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from kvtransfer.tenant import Tenant
 from kvtransfer.transport import BlockKey
+
+Owner = int
+"""Names whoever reserves slots and announces hand-offs: a connection or a pull, never reused within one store."""
+
+EvictionReason = Literal["room", "share", "watermark", "dropped"]
+"""Why a readable block had to go: for a block of its own tenant, for one of another tenant while its own held more than
+its share, to get down to the low watermark, or because somebody said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,5 +51,18 @@ class SlotStatistics:
     pinned: int
     pins: int
     committed_blocks: int
-    evicted_blocks: int
     distrusted_blocks: int
+    evicted: Mapping[EvictionReason, int]
+
+    @property
+    def evicted_blocks(self) -> int:
+        """For whatever reason."""
+        return sum(self.evicted.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A slot that an owner has been writing since a moment of the store's clock."""
+
+    owner: Owner
+    since_s: float

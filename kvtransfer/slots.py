@@ -10,13 +10,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvtransfer.eviction.shares import TenantShares
-from kvtransfer.slot_records import LeavingBlock, Reservation, SlotStatistics, Watermarks
+from kvtransfer.slot_records import (
+    EvictionReason,
+    LeavingBlock,
+    Owner,
+    Reservation,
+    SlotStatistics,
+    Watermarks,
+    Writing,
+)
 from kvtransfer.states import SLOT_TRANSITIONS, SlotEvent, SlotState
 from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
-
-Owner = int
-"""Names whoever reserves slots and announces hand-offs: a connection or a pull, never reused within one store."""
 
 Follower = Callable[[BlockKey, bool], None]
 """Told of each block that can be read from now on (True) or cannot any more (False)."""
@@ -32,6 +37,7 @@ class _Slot:
     checksum: int = 0
     pins: int = 0
     tenant: Tenant = NO_TENANT
+    since_s: float = 0.0  # when it was reserved
 
 
 class SlotTable:
@@ -46,9 +52,12 @@ class SlotTable:
         self._written_by: dict[Owner, dict[BlockKey, int]] = {}
         self._shares = shares
         self._counts = dict.fromkeys(SlotState, 0) | {SlotState.FREE: slots}
-        self._pins = self._committed_blocks = self._evicted_blocks = self._distrusted_blocks = 0
+        self._evicted: Counter[EvictionReason] = Counter()
+        self._pins = self._committed_blocks = self._distrusted_blocks = 0
 
-    def reserve(self, keys: Sequence[BlockKey], owner: Owner, tenant: Tenant = NO_TENANT) -> Reservation:
+    def reserve(
+        self, keys: Sequence[BlockKey], owner: Owner, tenant: Tenant = NO_TENANT, now: float = 0.0
+    ) -> Reservation:
         """Slots for `owner` to write the blocks that are not here. What is here counts as used, so it goes last."""
         for key in reversed(keys):
             self._touch(key)
@@ -59,7 +68,7 @@ class SlotTable:
         for key in keys:
             slot = None
             if key not in self._by_key:
-                slot = self._reserve_one(key, owner, tenant)
+                slot = self._reserve_one(key, owner, tenant, now)
                 full += slot is None
             slots.append(slot)
         return Reservation(slots, full)
@@ -74,7 +83,7 @@ class SlotTable:
         """Free up to `count` slots, for `wanting` or for whoever comes; how many."""
         chosen = self._shares.choose(count, wanting) if count > 0 else ()
         for slot in chosen:
-            self._evict_one(slot)
+            self._evict_one(slot, _why(wanting, self._slots[slot].tenant))
         return len(chosen)
 
     def leave(self, count: int) -> list[LeavingBlock]:
@@ -94,7 +103,7 @@ class SlotTable:
             return
         self._move(slot, SlotEvent.LAST_UNPIN).pins -= 1
         self._pins -= 1
-        self._evict_one(slot)
+        self._evict_one(slot, "watermark")
 
     def commit(self, key: BlockKey, checksum: int, owner: Owner) -> int | None:
         """The owner's slot holds the whole block: its slot, readable now; None when the owner was not writing it."""
@@ -184,9 +193,18 @@ class SlotTable:
             pinned=self._counts[SlotState.PINNED] + self._counts[SlotState.DISTRUSTED],
             pins=self._pins,
             committed_blocks=self._committed_blocks,
-            evicted_blocks=self._evicted_blocks,
             distrusted_blocks=self._distrusted_blocks,
+            evicted=dict(self._evicted),
         )
+
+    def oldest_writing(self) -> Writing | None:
+        """Who has been writing a block for the longest."""
+        firsts = [next(iter(written.values())) for written in self._written_by.values() if written]
+        if not firsts:
+            return None
+        entry = min((self._slots[slot] for slot in firsts), key=lambda entry: entry.since_s)
+        assert entry.owner is not None
+        return Writing(entry.owner, entry.since_s)
 
     def check(self) -> None:
         """Assert the invariants. Costs time in proportion to the slots: for tests."""
@@ -218,22 +236,23 @@ class SlotTable:
         entry.state = after
         return entry
 
-    def _reserve_one(self, key: BlockKey, owner: Owner, tenant: Tenant) -> int | None:
+    def _reserve_one(self, key: BlockKey, owner: Owner, tenant: Tenant, now: float) -> int | None:
         if not self._free:
             return None
         slot = self._free.pop()
         entry = self._move(slot, SlotEvent.RESERVE)
-        entry.key, entry.owner, entry.tenant = key, owner, tenant
+        entry.key, entry.owner, entry.tenant, entry.since_s = key, owner, tenant, now
         self._shares.hold(tenant)
         self._by_key[key] = slot
         self._written_by.setdefault(owner, {})[key] = slot
         return slot
 
-    def _evict_one(self, slot: int) -> None:
+    def _evict_one(self, slot: int, reason: EvictionReason) -> None:
+        """Of a block that is not on offer any more."""
         key = self._slots[slot].key
         self._move(slot, SlotEvent.EVICT)
         self._vacate(slot)
-        self._evicted_blocks += 1
+        self._evicted[reason] += 1
         self._tell(key, False)
 
     def _unpin_one(self, slot: int) -> None:
@@ -264,3 +283,9 @@ class SlotTable:
         self._shares.give_back(entry.tenant)
         entry.key, entry.owner, entry.checksum, entry.tenant = b"", None, 0, NO_TENANT
         self._free.append(slot)
+
+
+def _why(wanting: Tenant | None, holder: Tenant) -> EvictionReason:
+    if wanting is None:
+        return "watermark"
+    return "room" if wanting == holder else "share"

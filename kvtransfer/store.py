@@ -13,19 +13,19 @@ from kvtransfer.arena import Arena
 from kvtransfer.books import CROWDED
 from kvtransfer.errors import NeverAnnounced
 from kvtransfer.handoffs import HandoffView
+from kvtransfer.inspected_books import InspectedBooks
 from kvtransfer.settings import StoreSettings
 from kvtransfer.signals import Signals
-from kvtransfer.tiered_books import TieredBooks
-from kvtransfer.transport import BlockKey, CommittedBlock, HandoffState
+from kvtransfer.transport import BlockKey, CommittedBlock, HandoffState, Medium
 
 
-class Store(TieredBooks):
+class Store(InspectedBooks):
     """One life of a store."""
 
     def __init__(self, settings: StoreSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._signals = Signals()
         super().__init__(settings, secrets.token_hex(8), clock, self._signals.notify)
-        self._offerer = self.open_owner()
+        self._offerer = self.open_owner("offers to other stores")
         self._offers = 0
 
     async def until_attached(self) -> Arena:
@@ -89,10 +89,9 @@ class Store(TieredBooks):
         self._moving -= len(blocks)
         self._slots.unpin([block.slot for block in blocks])
 
-    def count_pushed(self, blocks: int) -> None:
+    def count_pushed(self, blocks: int, via: Medium) -> None:
         """Blocks went over the network."""
-        self.counters.pushed_blocks += blocks
-        self.counters.pushed_bytes += blocks * self._slot_bytes
+        self.counters.moved("pushed", via, blocks, blocks * self._slot_bytes)
 
     def _pin_committed(self, wanted: Sequence[BlockKey]) -> list[CommittedBlock]:
         blocks: list[CommittedBlock] = []

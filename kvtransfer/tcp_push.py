@@ -176,7 +176,7 @@ class PushSession:
     def _sent(self, parcel: Parcel) -> None:
         parcel.recipient.sent(parcel.blocks)
         if not parcel.recipient.is_over:
-            self._source.count_pushed(len(parcel.blocks))
+            self._source.count_pushed(len(parcel.blocks), "tcp")
         self._source.release(parcel.blocks)
         push = self._pushes.get(parcel.pull)
         if push is not None:

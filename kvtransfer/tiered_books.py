@@ -12,8 +12,7 @@ from kvtransfer.books import StoreBooks
 from kvtransfer.disk.block_file import BlockHead
 from kvtransfer.disk.tier import DiskTier
 from kvtransfer.settings import StoreSettings
-from kvtransfer.slot_records import LeavingBlock
-from kvtransfer.slots import Owner
+from kvtransfer.slot_records import LeavingBlock, Owner
 from kvtransfer.transport import BlockKey
 
 
@@ -25,7 +24,7 @@ class TieredBooks(StoreBooks):
     ) -> None:
         super().__init__(settings, epoch, clock, changed)
         self.disk: DiskTier | None = None
-        self._recaller = self.open_owner()
+        self._recaller = self.open_owner("recalls from disk")
         self._leaving = 0
         self._awaited: dict[BlockKey, set[Owner]] = {}
 
@@ -92,7 +91,7 @@ class TieredBooks(StoreBooks):
     def _commit_one(self, owner: Owner, key: BlockKey, checksum: int) -> bool:
         committed = super()._commit_one(owner, key, checksum)
         for waiting in self._awaited.pop(key, ()) if committed else ():
-            if waiting in self._holdings:
+            if waiting in self._owners:
                 self.gather(waiting, "", [key])
         return committed
 

@@ -9,7 +9,7 @@ suite runs over all of them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Literal, Protocol
 
 BlockKey = bytes
 """A block's content address inside one namespace: the engine's own block hash, 32 bytes."""
@@ -18,6 +18,10 @@ BlockKey = bytes
 Asked = str | list[int]
 """A hand-off, by its id, or blocks by their labels, in prompt order. A label that should lead to another block than was
 meant does no harm: engines look for their own keys."""
+
+
+Medium = Literal["tcp", "nixl", "loopback"]
+"""What carries blocks between two stores."""
 
 
 class HandoffState(Enum):
@@ -68,7 +72,7 @@ class BlockSource(Protocol):
         """Blocks that `committed` gave are not read any more."""
         ...
 
-    def count_pushed(self, blocks: int) -> None:
+    def count_pushed(self, blocks: int, via: Medium) -> None:
         """So many blocks are on their way to a peer."""
         ...
 
@@ -88,8 +92,8 @@ class BlockSink(Protocol):
         """For each block a writable slot, or None when there is no room for it."""
         ...
 
-    def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int]) -> None:
-        """The reserved slots now hold the whole blocks."""
+    def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int], via: Medium) -> None:
+        """The reserved slots now hold the whole blocks, which came by `via`."""
         ...
 
     def abandon(self, keys: Sequence[BlockKey]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvtransfer.protocol import AwaitHandoff, Fetch
 from kvtransfer.pulling import PullSink
-from kvtransfer.slots import Owner
+from kvtransfer.slot_records import Owner
 from kvtransfer.store import Store
 from kvtransfer.transport import Asked, BlockKey, HandoffState, PullResult, Transport
 from kvtransfer.wait_ended import WaitEnded, wait_ended

@@ -12,7 +12,14 @@ from prometheus_client.registry import Collector
 from cluster.dataplane.frames import Load
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
-_SLOTS = re.compile(r"store_slots_(\w+)")
+_LABELS = {
+    "store_slots": ("state",),
+    "store_evicted_blocks": ("reason",),
+    "store_checksum_failures": ("place",),
+    "store_moved_blocks": ("direction", "medium"),
+    "store_moved_bytes": ("direction", "medium"),
+}
+"""What the parts of a gauge's name after `/` mean, by family; see `cluster.workers.load`."""
 
 
 class WorkerCollector(Collector):
@@ -51,10 +58,11 @@ def _now(load: Load) -> dict[str, float]:
 
 
 def _add_gauge(families: dict[str, Metric], replica_id: str, name: str, value: float) -> None:
-    """`store_slots_free` and its like are one family by state, the others stand for themselves."""
-    slots = _SLOTS.fullmatch(name)
-    if slots is not None:
-        _gauge(families, "baton_store_slots", "replica", "state").add_metric([replica_id, slots[1]], value)
+    """`store_slots/free` and its like are one family by state, the others stand for themselves."""
+    family, *parts = name.split("/")
+    labels = _LABELS.get(family, ())
+    if parts and len(parts) == len(labels):
+        _gauge(families, f"baton_{family}", "replica", *labels).add_metric([replica_id, *parts], value)
     elif name == "store_slots":
         _gauge(families, "baton_store_capacity_slots", "replica").add_metric([replica_id], value)
     else:

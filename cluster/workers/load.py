@@ -5,34 +5,32 @@ Counters of the engine keep their names (`loaded_blocks`, ...), those of legs be
 `kv_events_unplaced` counts cache events of which gateways do not learn, or not of every block: they continue a block
 never heard of, or their content is more than tokens. Gauges of the node's store begin with `store_`; every worker of
 a node reports the same store, so they are gauges even where the store counts up, and must not be summed over workers of
-one node.
+one node. What follows a `/` in a gauge's name tells it from others of its family: `store_slots/free`.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from cluster.dataplane.frames import FailureKind, Load, Role
 from cluster.engines.engine import EngineStatistics
 from cluster.workers.hold import Held
-from kvtransfer.protocol import StoreStatistics
+from kvtransfer.counters import ChecksumPlace
+from kvtransfer.inspection import Oldest, StoreStatistics
+from kvtransfer.slot_records import EvictionReason
 
 STORE_GAUGES: Mapping[str, str] = {
     "store_slots": "slots",
-    "store_slots_free": "free_slots",
-    "store_slots_writing": "writing_slots",
-    "store_slots_committed": "committed_slots",
-    "store_slots_pinned": "pinned_slots",
+    "store_slots/free": "free_slots",
+    "store_slots/writing": "writing_slots",
+    "store_slots/committed": "committed_slots",
+    "store_slots/pinned": "pinned_slots",
     "store_pins": "pins",
     "store_handoffs": "handoffs",
     "store_connections": "connections",
     "store_committed_blocks": "committed_blocks",
-    "store_evicted_blocks": "evicted_blocks",
     "store_distrusted_blocks": "distrusted_blocks",
-    "store_pulled_blocks": "pulled_blocks",
-    "store_pulled_bytes": "pulled_bytes",
-    "store_pushed_blocks": "pushed_blocks",
-    "store_pushed_bytes": "pushed_bytes",
     "store_failed_handoffs": "failed_handoffs",
     "store_late_handoffs": "late_handoffs",
     "store_disk_blocks": "disk_blocks",
@@ -41,7 +39,7 @@ STORE_GAUGES: Mapping[str, str] = {
     "store_disk_evicted_blocks": "disk_evicted_blocks",
     "store_disk_unkept_blocks": "disk_unkept_blocks",
     "store_disk_failed_writes": "disk_failed_writes",
-    "store_disk_damaged_files": "disk_damaged_files",
+    "store_checksum_failures/disk": "disk_damaged_files",
 }
 """Gauge by the field of `StoreStatistics` it shows."""
 
@@ -116,4 +114,19 @@ def build_load(engine: EngineStatistics, state: WorkerState) -> Load:
 def _store_gauges(store: StoreStatistics | None) -> dict[str, float]:
     if store is None:
         return {STORE_UP: 0.0}
-    return {STORE_UP: 1.0, **{gauge: float(getattr(store, name)) for gauge, name in STORE_GAUGES.items()}}
+    gauges = {STORE_UP: 1.0, **{gauge: float(getattr(store, name)) for gauge, name in STORE_GAUGES.items()}}
+    for reason in get_args(EvictionReason):
+        gauges[f"store_evicted_blocks/{reason}"] = float(store.evicted.get(reason, 0))
+    for place in get_args(ChecksumPlace):
+        gauges[f"store_checksum_failures/{place}"] = float(store.checksum_failures.get(place, 0))
+    for traffic in store.traffic:
+        gauges[f"store_moved_blocks/{traffic.direction}/{traffic.medium}"] = float(traffic.blocks)
+        gauges[f"store_moved_bytes/{traffic.direction}/{traffic.medium}"] = float(traffic.bytes)
+    gauges["store_oldest_pin_seconds"] = _whole_seconds(store.oldest_pin)
+    gauges["store_oldest_writing_seconds"] = _whole_seconds(store.oldest_writing)
+    return gauges
+
+
+def _whole_seconds(oldest: Oldest | None) -> float:
+    """Whole ones, so that a load does not change with every look at the clock."""
+    return 0.0 if oldest is None else float(int(oldest.age_s))

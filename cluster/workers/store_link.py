@@ -14,8 +14,9 @@ import msgspec
 
 from cluster.workers.hold import HandoffStore
 from kvtransfer.errors import KvTransferError, StoreLost
+from kvtransfer.inspection import StoreStatistics
 from kvtransfer.net_changes import MAX_TAKEN_KEYS
-from kvtransfer.protocol import HandoffEnded, StoreStatistics, Watched
+from kvtransfer.protocol import HandoffEnded, Watched
 from kvtransfer.tenant import Tenant
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvtransfer.errors import KvTransferError, StoreLost
-from kvtransfer.protocol import HandoffEnded, HandoffOutcome, StoreStatistics, Watched
+from kvtransfer.inspection import Oldest, StoreStatistics, Traffic
+from kvtransfer.protocol import HandoffEnded, HandoffOutcome, Watched
 from kvtransfer.tenant import NO_TENANT, Tenant
 
 
@@ -74,7 +75,9 @@ class FakeStore:
             raise StoreLost("closed")
         held = self.waits.keys() - self.released.keys()
         pins = sum(self.waits[name].present for name in held)
-        return StoreStatistics(1, "epoch", 10, 64, 7, 1, 2, 0, pins, len(held), 1, *range(9))
+        traffic, oldest = [Traffic("pulled", "tcp", 5, 320)], Oldest("engine", 2.5)
+        counts = (7, 1, 2, 0, pins, len(held), 1, *range(4))
+        return StoreStatistics(1, "epoch", 10, 64, *counts, {"room": 4}, {"load": 1}, traffic, None, oldest)
 
     async def watch(self) -> AsyncGenerator[Watched, None]:
         while True:

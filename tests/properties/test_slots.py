@@ -24,6 +24,7 @@ class Block:
     checksum: int = 0
     pins: int = 0
     tenant: bytes = b""
+    since_s: float = 0.0
 
 
 @dataclass
@@ -55,6 +56,7 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         self.gone: list[bytes] = []
         self.table = slot_table(SLOTS, self.policy, WEIGHTS, Watermarks(SLOTS - 2, SLOTS - 1), self._told)
         self.model = Model()
+        self.now = 0.0
 
     def _told(self, key: bytes, readable: bool) -> None:
         if not readable:
@@ -63,14 +65,15 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
     @rule(wanted=st.lists(keys, max_size=4), owner=owners, tenant=tenants)
     def reserve(self, wanted: list[bytes], owner: int, tenant: bytes) -> None:
         shares = self._shares(self.model.tenants | {tenant})
-        reservation = self.table.reserve(wanted, owner, tenant)
+        self.now += 1.0
+        reservation = self.table.reserve(wanted, owner, tenant, self.now)
         evicted_from = self._evicted()
         full = 0
         for key, slot in zip(wanted, reservation.slots, strict=True):
             if slot is not None:
                 assert key not in self.model.blocks
                 assert all(block.slot != slot for block in (*self.model.blocks.values(), *self.model.distrusted))
-                self.model.blocks[key] = Block(slot, owner, tenant=tenant)
+                self.model.blocks[key] = Block(slot, owner, tenant=tenant, since_s=self.now)
             elif key not in self.model.blocks:
                 full += 1
         assert reservation.full >= full
@@ -175,6 +178,10 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         assert set(self.table.readable()) == {key for key, block in self.model.blocks.items() if block.owner is None}
         for key, block in self.model.blocks.items():
             assert self.table.is_being_written(key) == (block.owner is not None)
+        oldest = self.table.oldest_writing()
+        assert (None if oldest is None else oldest.since_s) == min(
+            (block.since_s for block in blocks if block.owner is not None), default=None
+        )
 
 
 def machine_of(policy: PolicyName) -> type[RuleBasedStateMachine]:

@@ -16,7 +16,13 @@ from routing.router import Decision, Predicted
 from tests.simulation.world import request
 from tests.support.serving import config_of
 
-STORE = {"store_slots": 9.0, "store_slots_free": 7.0, "store_pins": 2.0, "odd name": 1.0}
+STORE = {
+    "store_slots": 9.0,
+    "store_slots/free": 7.0,
+    "store_moved_bytes/pulled/tcp": 4096.0,
+    "store_pins": 2.0,
+    "odd name": 1.0,
+}
 IDLE = Load(0, 0, 0, 0, 0.0, healthy=True, draining=False)
 
 
@@ -144,6 +150,7 @@ def test_workers_are_shown_as_they_last_reported_and_not_after_they_are_gone() -
     assert samples["baton_worker_loaded_blocks_total", "d0"] == 9
     assert samples["baton_store_slots", "d0", "free"] == 7
     assert samples["baton_store_capacity_slots", "d0"] == 9
+    assert samples["baton_store_moved_bytes", "pulled", "tcp", "d0"] == 4096
     assert samples["baton_store_pins", "d0"] == 2
     assert samples["baton_worker_odd_name", "d0"] == 1
     loads.clear()

@@ -7,6 +7,7 @@ import pytest
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.checksum import block_checksum
 from kvtransfer.errors import StoreLost, StoreRefused
+from kvtransfer.inspection import Traffic
 from kvtransfer.server import StoreServer
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, Connect, MakeServer, until
 
@@ -62,8 +63,8 @@ async def test_a_wait_from_another_store_brings_the_blocks_here(make_server: Mak
     assert (await reader.statistics()).pins == 8
     await reader.release("h")
     pulled, pushed = await reader.statistics(), await producer.statistics()
-    assert (pulled.pins, pulled.pulled_blocks, pulled.pulled_bytes) == (0, 8, 8 * SLOT_BYTES)
-    assert (pushed.pins, pushed.pushed_blocks, pushed.pushed_bytes) == (0, 8, 8 * SLOT_BYTES)
+    assert (pulled.pins, pulled.traffic) == (0, [Traffic("pulled", "loopback", 8, 8 * SLOT_BYTES)])
+    assert (pushed.pins, pushed.traffic) == (0, [Traffic("pushed", "loopback", 8, 8 * SLOT_BYTES)])
     arena.close()
     here.close()
 
@@ -272,7 +273,7 @@ async def test_a_pull_waits_for_a_block_that_is_being_written_here(make_server: 
     await commit(producer, *KEYS)
     await writer.reserve(KEYS[:1])
     wait = asyncio.create_task(reader.await_handoff("h", far.address, 5.0))
-    while (await reader.statistics()).pulled_blocks < 7:
+    while sum(each.blocks for each in (await reader.statistics()).traffic) < 7:
         pass
     assert not wait.done()
     await writer.commit(KEYS[:1], [0])

@@ -13,8 +13,9 @@ from kvtransfer.auth import prove
 from kvtransfer.errors import RequestRefused, StoreLost
 from kvtransfer.framing import frame
 from kvtransfer.greeting import PROTOCOL_VERSION, Challenge, Greet, Welcome
+from kvtransfer.inspection import Oldest, Statistics, StoreStatistics
 from kvtransfer.loopback import LoopbackNetwork
-from kvtransfer.protocol import Reserve, Statistics, StoreStatistics
+from kvtransfer.protocol import Reserve
 from kvtransfer.server import StoreServer
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, Connect, MakeServer, until
 from tests.unit.kvtransfer.raw_peer import RawPeer
@@ -286,6 +287,8 @@ async def test_statistics_tell_the_truth(connect: Connect) -> None:
     await client.distrust(KEYS[2:3])
     await client.announce("h", KEYS[3:4])
     statistics = await client.statistics()
+    assert statistics.oldest_pin is not None
+    assert statistics.oldest_writing is not None
     assert statistics == StoreStatistics(
         id=statistics.id,
         epoch=client.epoch,
@@ -299,14 +302,14 @@ async def test_statistics_tell_the_truth(connect: Connect) -> None:
         handoffs=1,
         connections=1,
         committed_blocks=4,
-        evicted_blocks=0,
         distrusted_blocks=1,
-        pulled_blocks=0,
-        pulled_bytes=0,
-        pushed_blocks=0,
-        pushed_bytes=0,
         failed_handoffs=0,
         late_handoffs=0,
+        evicted={},
+        checksum_failures={"load": 1},
+        traffic=[],
+        oldest_pin=Oldest("client 'test'", statistics.oldest_pin.age_s),
+        oldest_writing=Oldest("client 'test'", statistics.oldest_writing.age_s),
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvtransfer.slot_records import Reservation
+from kvtransfer.slot_records import Reservation, Watermarks
 from kvtransfer.slots import SlotTable
 from tests.support.slot_tables import slot_table
 
@@ -78,3 +78,14 @@ def test_its_repr_tells_the_truth(table: SlotTable) -> None:
     fill(table, A)
     table.pin(A)
     assert repr(table) == "<SlotTable free=2 pinned=1 pins=1>"
+
+
+def test_evictions_are_counted_by_reason() -> None:
+    table = slot_table(4, marks=Watermarks(2, 3))
+    table.reserve([A, B, C], ME, b"x")
+    for key in (A, B, C):
+        table.commit(key, 0, ME)
+    table.reserve([D, b"e"], ME, b"y")  # x holds more than its share of 1
+    table.reserve([A], ME, b"x")
+    assert table.evict(table.crowding) == 1
+    assert table.statistics().evicted == {"share": 1, "room": 1, "watermark": 1}

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from kvtransfer.counters import Moved
+from kvtransfer.inspection import Oldest
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
@@ -48,7 +50,7 @@ async def pushed(store: Store, wanted: list[bytes], handoff_id: str = "h") -> li
         while blocks := await store.committed(handoff_id, wanted[len(taken) :]):
             assert store.slot_statistics().pinned >= len(blocks)
             assert {len(block.payload) for block in blocks} == {64}
-            store.count_pushed(len(blocks))
+            store.count_pushed(len(blocks), "tcp")
             store.release(blocks)
             taken += [block.key for block in blocks]
     finally:
@@ -65,7 +67,7 @@ async def test_blocks_are_pushed_in_order_and_the_hand_off_is_collected(store: S
         commit(store, owner, key)
     assert await push == KEYS
     assert (store.slot_statistics().pins, store.open_handoffs) == (0, 0)
-    assert (store.counters.pushed_blocks, store.counters.pushed_bytes) == (4, 256)
+    assert store.counters.traffic == {("pushed", "tcp"): Moved(4, 256)}
 
 
 async def test_a_push_ends_early_when_the_producer_fails(store: Store) -> None:
@@ -95,7 +97,7 @@ async def test_a_cancelled_push_leaves_no_pin(store: Store) -> None:
     store.announce(owner, "h", KEYS)
     commit(store, owner, KEYS[0])
     push = asyncio.create_task(pushed(store, KEYS))
-    await until(lambda: store.counters.pushed_blocks == 1)
+    await until(lambda: store.counters.traffic == {("pushed", "tcp"): Moved(1, 64)})
     push.cancel()
     await asyncio.wait([push])
     assert store.slot_statistics().pins == 0
@@ -214,3 +216,41 @@ def test_a_label_leads_nowhere_once_its_block_is_gone(store: Store) -> None:
     store.distrust(KEYS[:1])
     assert store.labelled([10, 11]) == []
     assert store.labelled([11, 10]) == KEYS[1:2]
+
+
+# Who holds what for how long
+
+
+def test_the_oldest_pin_and_the_oldest_writer_are_told_with_their_names(store: Store, clock: Clock) -> None:
+    assert (store.oldest_pin(), store.oldest_writing()) == (None, None)
+    writer, reader, waiter = store.open_owner("writer"), store.open_owner("reader"), store.open_owner("waiter")
+    commit(store, writer, *KEYS[:2])
+    clock.now = 1.0
+    store.reserve(writer, KEYS[2:3])
+    clock.now = 2.0
+    store.reserve(reader, KEYS[3:])
+    store.pin(reader, KEYS[:1])
+    clock.now = 3.0
+    store.gather(waiter, "h", KEYS[3:])  # nothing is there to pin
+    store.gather(waiter, "h", KEYS[:2])
+    store.pin(reader, KEYS[:1])
+    clock.now = 5.0
+    assert (store.oldest_pin(), store.oldest_writing()) == (Oldest("reader", 3.0), Oldest("writer", 4.0))
+    store.unpin(reader, KEYS[:1])
+    store.commit(writer, KEYS[2:3], [0])
+    assert (store.oldest_pin(), store.oldest_writing()) == (Oldest("reader", 2.0), Oldest("reader", 3.0))
+    store.release_owner(reader)
+    assert (store.oldest_pin(), store.oldest_writing()) == (Oldest("waiter", 2.0), None)
+    store.release_handoff(waiter, "h")
+    assert store.oldest_pin() is None
+
+
+def test_a_hand_off_that_nobody_fetches_is_the_oldest_pin(store: Store, clock: Clock) -> None:
+    producer = store.open_owner()
+    commit(store, producer, *KEYS)
+    store.announce(producer, "h", KEYS)
+    clock.now = 9.0
+    assert store.oldest_pin() == Oldest("hand-off h", 9.0)
+    clock.now = 10.0
+    store.expire()
+    assert store.oldest_pin() is None

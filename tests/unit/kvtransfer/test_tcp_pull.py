@@ -20,7 +20,7 @@ from kvtransfer.tcp_frames import (
     Take,
     Want,
 )
-from kvtransfer.transport import HandoffState, PullResult
+from kvtransfer.transport import HandoffState, Medium, PullResult
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, until
 from tests.unit.kvtransfer.raw_peer import RawPeer
 from tests.unit.kvtransfer.tcp_peers import KEYS, FakeSource, fill
@@ -65,9 +65,9 @@ class CarefulSink(PullSink):
         self.open.update(keys)
         return super().reserve(keys)
 
-    def commit(self, keys: Sequence[bytes], checksums: Sequence[int]) -> None:
+    def commit(self, keys: Sequence[bytes], checksums: Sequence[int], via: Medium) -> None:
         self.open.difference_update(keys)
-        super().commit(keys, checksums)
+        super().commit(keys, checksums, via)
 
     def abandon(self, keys: Sequence[bytes]) -> None:
         self.open.difference_update(keys)

@@ -49,8 +49,22 @@ async def test_a_load_shows_the_engine_the_legs_and_the_store() -> None:
         load = running.pool.loads()["w1"]
         assert (load.counters["steps"], load.counters["legs_decode"]) == (1, 1)
         assert load.counters["loaded_bytes"] == 3 * 64
-        assert set(load.gauges) == {"store_up", *STORE_GAUGES}
-        assert (load.gauges["store_up"], load.gauges["store_slots_free"]) == (1, 7)
+        more = {
+            "store_up": 1,
+            "store_evicted_blocks/room": 4,
+            "store_evicted_blocks/share": 0,
+            "store_evicted_blocks/watermark": 0,
+            "store_evicted_blocks/dropped": 0,
+            "store_checksum_failures/load": 1,
+            "store_checksum_failures/verify": 0,
+            "store_moved_blocks/pulled/tcp": 5,
+            "store_moved_bytes/pulled/tcp": 320,
+            "store_oldest_pin_seconds": 0,
+            "store_oldest_writing_seconds": 2,
+        }
+        assert {name: value for name, value in load.gauges.items() if name not in STORE_GAUGES} == more
+        assert load.gauges.keys() == {*more, *STORE_GAUGES}
+        assert load.gauges["store_slots/free"] == 7
 
 
 async def test_pins_that_are_gone_are_soon_not_shown_any_more() -> None:
