@@ -1,7 +1,8 @@
 """A block as a file: a head of fixed size, then the block's bytes. Whatever is not whole is found out when it is read.
 
-Head: magic, xxh3_64 of the rest, its length (unsigned 16-bit), the rest (a MessagePack map), zeros. The rest tells the
-payload's own checksum. Nothing is synced: after a loss of power a file may have any content, and is then dropped.
+Head: magic, xxh3_64 of the rest, its length (unsigned 16-bit), the rest (a MessagePack map), zeros. The rest tells a
+digest of the payload; the block's own checksum is for engines to understand. Nothing is synced: after a loss of power
+a file may have any content, and is then dropped.
 """
 
 import struct
@@ -17,13 +18,18 @@ _front = struct.Struct("<8sQH")
 
 
 class BlockHead(msgspec.Struct, frozen=True):
-    """What a file says of its block; `checksum` is the payload's."""
+    """What a file says of its block; `checksum` is what its engine said, `digest` the xxh3_64 of the payload."""
 
     key: bytes
     tenant: bytes
     label: int | None
     checksum: int
     payload_bytes: int
+    digest: int = 0
+
+    def of(self, payload: memoryview) -> "BlockHead":
+        """The head of a file with this payload."""
+        return msgspec.structs.replace(self, digest=block_checksum(payload))
 
     def encode(self) -> bytes:
         """`HEAD_BYTES` bytes."""

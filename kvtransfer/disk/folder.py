@@ -65,7 +65,7 @@ class BlockFolder:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         try:
             with part.open("wb", buffering=0) as file:
-                _write_all(file.fileno(), head.encode(), payload)
+                _write_all(file.fileno(), head.of(payload).encode(), payload)
             part.rename(path)
         except BaseException:
             with suppress(OSError):
@@ -84,7 +84,7 @@ class BlockFolder:
                 if not count:
                     raise TornFile(f"{done} of {len(into)} bytes")
                 done += count
-        if block_checksum(into) != head.checksum:
+        if block_checksum(into) != head.digest:
             raise TornFile("the block is damaged")
         return head
 

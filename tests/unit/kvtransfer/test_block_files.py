@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from kvtransfer.checksum import block_checksum
 from kvtransfer.disk.block_file import HEAD_BYTES, BlockHead, decode_head
 from kvtransfer.disk.folder import BlockFolder
 from kvtransfer.errors import TornFile
@@ -14,10 +13,12 @@ from kvtransfer.errors import TornFile
 PAYLOAD = bytes(range(256)) * 16
 SIZE = len(PAYLOAD)
 KEY = b"\x01" * 32
+CHECKSUM = 2**64 - 7
+"""What an engine said, which need not be the xxh3_64 of the payload."""
 
 
 def head(key: bytes = KEY, payload: bytes = PAYLOAD, label: int | None = 2**64 - 1) -> BlockHead:
-    return BlockHead(key, b"tenant88", label, block_checksum(payload), len(payload))
+    return BlockHead(key, b"tenant88", label, CHECKSUM, len(payload)).of(memoryview(payload))
 
 
 @pytest.fixture
