@@ -49,6 +49,11 @@ class Attempt:
     decode: Job
     prefill: Job | None
 
+    @property
+    def computing(self) -> Job:
+        """The leg that computes the prompt."""
+        return self.prefill or self.decode
+
 
 class Gateway:
     """Owns its open attempts and their leases: one lease each."""
@@ -74,6 +79,7 @@ class Gateway:
         prefill = None if decision.prefill is None else self._job(wish, 1)
         decode = self._job(wish, wish.request.output_tokens - wish.emitted)
         decode.prefilled_elsewhere = prefill is not None
+        (prefill or decode).load_limit_tokens = decision.load_limit_tokens
         return Attempt(wish, decision, lease, decode, prefill)
 
     def know(self, replica_id: str, node_id: str) -> None:

@@ -21,7 +21,8 @@ class Job:
 
     `target` tokens have to be in the cache before the next token comes: the prompt, and after a preemption what was
     made since. When it is
-    `prefilled_elsewhere`, `supplied` whole blocks of the prompt lie in the node's memory as it starts.
+    `prefilled_elsewhere`, `supplied` whole blocks of the prompt lie in the node's memory as it starts. It loads at most
+    the first `load_limit_tokens`, None: all that is there. `saved` blocks went to the node's memory.
     `keys` grows past the prompt as blocks fill with answer, under keys that nothing else has. `work_tokens` of prompt
     were really computed for it. `admitted` orders jobs by when they were let in.
     """
@@ -33,12 +34,14 @@ class Job:
     keys: "array[int]"
     prefilled_elsewhere: bool = False
     supplied: int = 0
+    load_limit_tokens: int | None = None
     phase: Phase = Phase.WAITING
     target: int = 0
     computed: int = 0
     emitted: int = 0
     blocks: int = 0
     published: int = 0
+    saved: int = 0
     work_tokens: int = 0
     admitted: int = 0
 

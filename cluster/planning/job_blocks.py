@@ -4,7 +4,7 @@ A job holds `blocks`, of which the first `published` have the keys of its prompt
 no trace tells how a later prompt would repeat it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cluster.planning.device_cache import CacheChanges, DeviceCache
 from cluster.planning.host_cache import HostCache
@@ -21,6 +21,7 @@ class JobBlocks:
         self._size = block_size_tokens
         self._own_key = first_own_key
         self._host = host
+        self._unsaved: list[Sequence[int]] = []
 
     def place(self, job: Job, reserved: int) -> bool:
         """Hold what is cached of a waiting job and allocate the rest of its prompt; False when there is no room.
@@ -42,13 +43,22 @@ class JobBlocks:
         """Blocks after the cached prefix of a placed job that lie in host memory."""
         if job.supplied > job.published:
             return min(job.supplied, self._usable(job)) - job.published
-        return self._host.prefix(job.keys[job.published : self._usable(job)]) if self._host is not None else 0
+        if self._host is None:
+            return 0
+        usable = self._usable(job)
+        limit = usable if job.load_limit_tokens is None else min(usable, job.load_limit_tokens // self._size)
+        return self._host.prefix(job.keys[job.published : limit])
 
     def publish(self, job: Job, tokens: int) -> None:
         """The first `tokens` of a job are in their blocks, or will be when this step ends."""
         full = tokens // self._size
-        if full <= job.published:
-            return
+        if full > job.published:
+            self._fill(job, full)
+        if self._host is not None and job.published > job.saved:
+            self._unsaved.append(job.keys[job.saved : job.published])
+            job.saved = job.published
+
+    def _fill(self, job: Job, full: int) -> None:
         missing = full - len(job.keys)
         if missing > 0:
             job.keys.extend(range(self._own_key, self._own_key + missing))
@@ -71,11 +81,34 @@ class JobBlocks:
     def release(self, job: Job) -> None:
         """A job gives up all its blocks."""
         self.device.release(job.keys[: job.published], job.blocks - job.published)
-        job.blocks = job.published = job.computed = 0
+        job.blocks = job.published = job.saved = job.computed = 0
 
-    def spill(self, changes: CacheChanges) -> CacheChanges:
-        """What left the device goes to host memory, where there is some. Returns what changed there."""
-        return self._host.store(changes.removed) if self._host is not None and changes.removed else _NOTHING
+    def save(self) -> CacheChanges:
+        """What was published since the last call goes to the node's memory, where there is some; what changed there."""
+        unsaved, self._unsaved = self._unsaved, []
+        changes = [self._host.store(keys) for keys in unsaved] if self._host is not None else []
+        return _net(changes) if changes else _NOTHING
+
+    def receive(self, keys: Sequence[int]) -> CacheChanges:
+        """Another node's blocks came into this one's memory; what changed there."""
+        return self._host.store(keys) if self._host is not None else _NOTHING
 
     def _usable(self, job: Job) -> int:
         return (job.target - 1) // self._size
+
+
+def _net(changes: Sequence[CacheChanges]) -> CacheChanges:
+    """Several changes, one after the other, as one."""
+    if len(changes) == 1:
+        return changes[0]
+    here: dict[int, bool] = {}
+    known: dict[int, bool] = {}
+    for change in changes:
+        for keys, appears in ((change.removed, False), (change.stored, True)):
+            for key in keys:
+                known.setdefault(key, not appears)
+                here[key] = appears
+    return CacheChanges(
+        [key for key, is_here in here.items() if is_here and not known[key]],
+        [key for key, is_here in here.items() if not is_here and known[key]],
+    )

@@ -17,7 +17,8 @@ class Slo:
 
 @dataclass(slots=True)
 class Record:
-    """One request. `computed_tokens` of prompt were computed for it, anywhere, again after losses too.
+    """One request. `computed_tokens` of prompt were computed for it, anywhere, again after losses too, and
+    `fetched_tokens` came from another node's memory.
 
     Times are from the start; negative while it has not come so far. `predicted_ttft_s` is None where the router
     predicts nothing.
@@ -32,6 +33,7 @@ class Record:
     first_s: float = -1.0
     last_s: float = -1.0
     computed_tokens: int = 0
+    fetched_tokens: int = 0
     attempts: int = 0
 
     @property
@@ -75,13 +77,14 @@ class WorkerOutcome:
 class Summary:
     """The figures of a table. `imbalance` is the busiest worker's time over the mean of its role, the worse role's.
 
-    `reuse` is the share of prompt tokens that were not computed; `prediction_error` the median of |predicted - actual|
-    over actual TTFT, 0 where nothing was predicted.
+    `reuse` is the share of prompt tokens that were not computed, `fetched` of those that came from other nodes' memory;
+    `prediction_error` the median of |predicted - actual| over actual TTFT, 0 where nothing was predicted.
     """
 
     requests: int
     finished: int
     reuse: float
+    fetched: float
     ttft_mean_s: float
     ttft_p50_s: float
     ttft_p99_s: float
@@ -111,6 +114,7 @@ class Outcome:
             requests=len(self.records),
             finished=len(finished),
             reuse=1 - sum(r.computed_tokens for r in finished) / (prompt_tokens or 1),
+            fetched=sum(r.fetched_tokens for r in finished) / (prompt_tokens or 1),
             ttft_mean_s=mean(ttfts),
             ttft_p50_s=quantile(ttfts, 0.5),
             ttft_p99_s=quantile(ttfts, 0.99),

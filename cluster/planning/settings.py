@@ -10,8 +10,8 @@ from routing.fleet import Role
 class EngineSettings:
     """One worker's engine. `max_batched_tokens` bounds a step, decoding requests included, as in vLLM.
 
-    Without `host_blocks` evicted and finished blocks go nowhere; with them a node's memory keeps that many.
-    `load_bytes_per_s` is from host memory to the device.
+    Without `host_blocks` evicted blocks are lost; with them a node's memory keeps that many of those its engines have
+    computed. `load_bytes_per_s` is from host memory to the device.
     """
 
     step_time: StepTime

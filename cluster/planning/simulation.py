@@ -47,6 +47,7 @@ class Simulation:
         self._attempts: dict[Job, Attempt] = {}
         self._handoffs: dict[Job, Handoff] = {}
         self._given: dict[str, int] = {}
+        self._hosts: dict[str, HostCache] = {}
         self._build()
 
     def run(self) -> Outcome:
@@ -124,9 +125,8 @@ class Simulation:
                     gateway.mind.index.apply(teller.settings.replica_id, tier, changes.stored, changes.removed)
 
     def _build(self) -> None:
-        hosts: dict[str, HostCache] = {}
         for number, settings in enumerate(self._settings.workers):
-            worker = build_worker(settings, number, hosts)
+            worker = build_worker(settings, number, self._hosts)
             site = Site(settings, self._settings.network, self.events, self, worker, len(self._gateways))
             self.sites[settings.replica_id] = site
             for gateway in self._gateways:
@@ -156,13 +156,33 @@ class Simulation:
         decode_site = self.sites[attempt.decision.decode]
         self._expect(decode_site, attempt, attempt.decode)
         if attempt.prefill is None:
-            decode_site.submit(attempt.decode)
+            self._submit(decode_site, attempt)
             return
         assert attempt.decision.prefill is not None
         prefill_site = self.sites[attempt.decision.prefill]
         self._expect(prefill_site, attempt, attempt.prefill)
         self._handoffs[attempt.prefill] = Handoff(attempt.prefill, attempt.decode, decode_site)
-        prefill_site.submit(attempt.prefill)
+        self._submit(prefill_site, attempt)
+
+    def _submit(self, site: Site, attempt: Attempt) -> None:
+        """The leg that computes the prompt goes to its engine, after what comes from another node's memory."""
+        job, fetch = attempt.computing, attempt.decision.fetch
+        if fetch is None:
+            site.submit(job)
+            return
+        size = site.settings.engine.block_size_tokens
+        source = self._hosts.get(fetch.node_id)
+        held = source.prefix(job.keys[: fetch.end_tokens // size]) if source is not None else 0
+        keys = job.keys[fetch.start_tokens // size : held]
+        block_bytes = size * site.settings.engine.kv_bytes_per_token
+        self.records[job.request].fetched_tokens += len(keys) * size
+        arrived_at = site.ingress.move(len(keys) * block_bytes, self.events.now)
+        self.events.at(arrived_at, partial(self._fetched, site, job, keys))
+
+    def _fetched(self, site: Site, job: Job, keys: Sequence[int]) -> None:
+        if job in self._attempts:
+            site.receive(keys)
+            site.submit(job)
 
     def _expect(self, site: Site, attempt: Attempt, job: Job) -> None:
         self._attempts[job] = attempt

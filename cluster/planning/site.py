@@ -3,7 +3,7 @@
 Whoever sent a job is told through `Listener`. A killed site tells nothing any more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cluster.planning.device_cache import CacheChanges
@@ -72,6 +72,11 @@ class Site:
         """A job was sent here; it may wait for its blocks before it is submitted."""
         self._before_change()
         self.outstanding.sent(job)
+
+    def receive(self, keys: Sequence[int]) -> None:
+        """Blocks of another node have come into the memory of this one."""
+        if changes := self.worker.receive(keys):
+            self._tell(Tier.HOST, changes)
 
     def submit(self, job: Job) -> None:
         """The engine gets an expected job."""

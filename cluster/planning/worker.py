@@ -10,9 +10,9 @@ Knows no time but what it is told, and tells nobody: what a step brought is retu
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from cluster.planning.device_cache import DeviceCache
+from cluster.planning.device_cache import CacheChanges, DeviceCache
 from cluster.planning.host_cache import HostCache
 from cluster.planning.job import Job, Phase
 from cluster.planning.job_blocks import JobBlocks
@@ -118,8 +118,12 @@ class Worker:
             completed=completed,
             done=done,
             device=device,
-            host=self._blocks.spill(device),
+            host=self._blocks.save(),
         )
+
+    def receive(self, keys: Sequence[int]) -> CacheChanges:
+        """Another node's blocks came into the memory of this one."""
+        return self._blocks.receive(keys)
 
     def loaded(self, load: Load) -> None:
         """A load is done; the job goes on computing what was not loaded."""
@@ -227,7 +231,8 @@ class Worker:
     def _take_out(self, job: Job) -> None:
         match job.phase:
             case Phase.WAITING:
-                self._waiting.remove(job)
+                if job in self._waiting:  # else its blocks are still on their way from another node
+                    self._waiting.remove(job)
             case Phase.LOADING:
                 self._loading.remove(job)
             case Phase.PREFILL:
