@@ -105,7 +105,7 @@ class VllmEngine:
         if self._llm is None:
             raise EngineFailed("the engine is closed")
         try:
-            begun = self._vllm.begin(self._llm, request, name, self._facts.replay_tokens)
+            begun = self._vllm.begin(self._llm, request, name, self._facts.means)
             expected_blocks = min(request.expected_blocks, len(begun.prompt) // self.block_size_tokens)
             leg = Leg(len(begun.prompt), expected_blocks, request.missing_reason, time.monotonic())
             self._ledger.open(name, leg)

@@ -19,7 +19,7 @@ from cluster.engines.vllm_args import attach_connector, attach_replay, engine_ar
 from cluster.engines.vllm_identity import fingerprint_of, traits_of
 from cluster.engines.vllm_ledger import Ledger
 from cluster.engines.vllm_observer import Observer, SchedulerState
-from cluster.engines.vllm_resume import Begun, resume
+from cluster.engines.vllm_resume import Begun, Means, resume
 from cluster.engines.vllm_settings import VllmEngineSettings
 from cluster.errors import BatonError, EngineFailed, InvalidRequest
 from kvtransfer.connector.settings import LegParams
@@ -38,7 +38,7 @@ class EngineFacts:
     events_endpoint: str
     max_model_len: int  # tokens of prompt plus output
     kv_blocks: int  # the device's, less the one vLLM keeps for padding
-    replay_tokens: int  # that an output which goes on here may have it sample once more
+    means: Means  # for going on with what another engine began
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
             raise EngineFailed(reason)
         fingerprint = fingerprint_of(config)
         attach_connector(config, settings, fingerprint)
-        replay_tokens = settings.replay_tokens if attach_replay(config) else 0
+        means = Means(settings.replay_tokens if attach_replay(config) else 0, config.use_v2_model_runner)
         observer = partial(Observer, state=state, ledger=ledger)
         llm = AsyncLLM.from_vllm_config(config, stat_loggers=[observer], disable_log_stats=True)
     except (ValueError, RuntimeError, OSError) as error:
@@ -78,7 +78,7 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
         config.kv_events_config.endpoint,
         llm.model_config.max_model_len,
         config.cache_config.num_gpu_blocks - 1,
-        replay_tokens,
+        means,
     )
     return Started(llm, facts)
 
@@ -88,14 +88,14 @@ def fingerprint(settings: VllmEngineSettings) -> KvFingerprint:
     return fingerprint_of(engine_args(settings).create_engine_config())
 
 
-def begin(llm: Any, request: EngineRequest, leg: str, replay_tokens: int) -> Begun:
+def begin(llm: Any, request: EngineRequest, leg: str, means: Means) -> Begun:
     """What vLLM is to be asked for a request. Raises `InvalidRequest` and `CannotContinue`."""
     if request.lora_name is not None:
         raise InvalidRequest(f"LoRA adapter {request.lora_name!r} is not loaded")
     sampling = _decode_sampling(request, leg)
     if request.emitted is None:
         return Begun(request.token_ids, sampling)
-    return resume(request, request.emitted, sampling, llm.tokenizer, replay_tokens)
+    return resume(request, request.emitted, sampling, llm.tokenizer, means)
 
 
 def submit(llm: Any, request: EngineRequest, begun: Begun, leg: str) -> Any:

@@ -17,6 +17,7 @@ class SimulatedKind:
     name = "simulated"
     block_size = 16
     max_model_len = 2048
+    bytes_of_characters = ()
 
     @cached_property
     def model(self) -> Path:

@@ -82,6 +82,18 @@ async def test_no_character_is_lost_or_told_twice_wherever_it_stopped(pair: Engi
         assert essence(whole) == essence(alone.of())
 
 
+@pytest.mark.parametrize("fields", [{"temperature": 0.0}, SAMPLED], ids=["greedy", "sampled"])
+async def test_a_character_on_the_seam_is_told_once_it_is_whole(pair: EnginePair, fields: dict[str, Any]) -> None:
+    """Where the engine lets its tokens be chosen, they are bytes that make characters of two, three and four."""
+    if pair.kind.bytes_of_characters:
+        fields = {**fields, "allowed_token_ids": pair.kind.bytes_of_characters}
+    prompt, params = pair.prompt(40), sampling(max_tokens=16, logprobs=2, **fields)
+    alone = await pair.reference(prompt, params)
+    for tokens in range(1, 16):
+        whole = await continued(pair.prefill, pair, prompt, params, begun(alone, tokens))
+        assert essence(whole) == essence(alone.of())
+
+
 async def test_every_output_goes_on_with_its_own_seed(pair: EnginePair) -> None:
     prompt, params = pair.prompt(40), sampling(n=3, max_tokens=12, **SAMPLED)
     alone = await pair.reference(prompt, params)

@@ -51,9 +51,10 @@ def text(tokens: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The replica that was taken, of those that were connected. One that came back is another."""
+    """The replica that was taken, in which of its lives, and which were connected."""
 
     taken: str
+    life: int
     connected: set[str]
 
 
@@ -118,7 +119,7 @@ class FakeWorkers:
         assert leg.deadline_s > 0
         self.opened.append((replica_id, leg))
         connected = {r.replica_id for r in self._replicas.values() if r.role is replica.role} - self._dead
-        self.choices.append(Choice(self._life(replica_id), {self._life(each) for each in connected}))
+        self.choices.append(Choice(replica_id, self._lives[replica_id], connected))
         kind = _PrefillStream if leg.role == "prefill" else _DecodeStream
         stream = kind(self, replica_id, leg, self._behave(replica_id, leg))
         self.streams.add(stream)
@@ -141,9 +142,6 @@ class FakeWorkers:
     def handoff(self, handoff_id: str) -> _Handoff:
         """The hand-off's fate, shared by both legs."""
         return self._handoffs.setdefault(handoff_id, _Handoff())
-
-    def _life(self, replica_id: str) -> str:
-        return f"{replica_id} for the {self._lives[replica_id]}. time"
 
     def _alive(self, replica_id: str) -> Replica:
         if replica_id in self._dead or replica_id not in self._replicas:

@@ -34,15 +34,13 @@ def live(seed: int) -> tuple[Chaos, list[Client]]:
 
 
 def check_choices(chaos: Chaos) -> None:
-    """A replica that failed a request gets it again only when there is no other."""
-    tried: dict[str, set[str]] = {}
+    """A replica that failed a request gets it again only when it was away since, or when there is no other."""
+    tried: dict[str, dict[str, int]] = {}
     for (_, leg), choice in zip(chaos.world.workers.opened, chaos.world.workers.choices, strict=True):
         if leg.role == "decode":
-            before = tried.setdefault(leg.request.request_id, set())
-            assert choice.taken not in before or choice.connected <= before, (
-                "a replica that failed a request got it again"
-            )
-            before.add(choice.taken)
+            lives = tried.setdefault(leg.request.request_id, {})
+            assert lives.get(choice.taken) != choice.life or choice.connected <= set(lives), "it got the request again"
+            lives[choice.taken] = choice.life
 
 
 def test_every_request_ends_once_and_leaves_nothing_behind_whatever_fails() -> None:

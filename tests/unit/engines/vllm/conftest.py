@@ -1,0 +1,3 @@
+"""Imports vLLM before the tests do."""
+
+import tests.support.quiet_imports  # noqa: F401
