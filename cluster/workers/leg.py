@@ -7,18 +7,19 @@ and its hand-off let go in the node's store; only a prefill leg that answered le
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import msgspec
 
-from cluster.dataplane.frames import Delta, Emitted, FailureKind, Generate, LegReport
+from cluster.dataplane.frames import Delta, FailureKind, Generate, LegReport
 from cluster.dataplane.legs import LegSink, LegWork
 from cluster.dataplane.token_ids import unpack_token_ids
 from cluster.engines.engine import Engine, EngineRequest
 from cluster.errors import CannotContinue, EngineFailed, InvalidRequest
+from cluster.workers.engine_requests import engine_request, going_on, known_tokens
 from cluster.workers.hold import RELEASE_S, HandoffStore, Held, Hold, Pins, bring
 from cluster.workers.kv_events import KvBlocks, Prompt
 from cluster.workers.leg_report import (
@@ -61,8 +62,8 @@ class Leg:
         self._sink = sink
         self._services = services
         self._token_ids = unpack_token_ids(generate.token_ids)
-        known_tokens = _known_tokens(self._token_ids, generate.emitted)
-        self._prompt = Prompt(known_tokens, generate.cache_salt, generate.lora_name)
+        known = known_tokens(self._token_ids, generate.emitted)
+        self._prompt = Prompt(known, generate.cache_salt, generate.lora_name)
         self._tenant = tenant_of(generate.cache_salt)
         handoff, fetch = generate.handoff, generate.fetch
         self._hold = Hold(handoff, self._tenant) if generate.role == "decode" and handoff is not None else None
@@ -129,7 +130,7 @@ class Leg:
             self._release(self._pins)
 
     async def _answer(self) -> None:
-        request, finish = self._engine_request(), self._finish()
+        request, finish = engine_request(self._generate, self._token_ids), self._finish()
         fetched = await self._fetch()
         if self._generate.role == "prefill":
             await self._prefill(request, finish, fetched)
@@ -148,21 +149,6 @@ class Leg:
             return Finish(len(self._generate.emitted) or count_outputs(bytes(self._generate.sampling)))
         except msgspec.MsgspecError as error:
             raise InvalidRequest(f"these are no sampling parameters: {error}") from error
-
-    def _engine_request(self) -> EngineRequest:
-        generate = self._generate
-        is_prefill = generate.role == "prefill"
-        return EngineRequest(
-            request_id=generate.request_id,
-            token_ids=self._token_ids,
-            sampling=bytes(generate.sampling),
-            handoff_id=generate.handoff.handoff_id if is_prefill and generate.handoff is not None else None,
-            cache_salt=generate.cache_salt,
-            lora_name=generate.lora_name,
-            priority=generate.priority,
-            trace_headers=generate.trace_headers,
-            load_limit_tokens=generate.load_limit_tokens,
-        )
 
     async def _fetch(self) -> Held | None:
         """Bring the blocks that the gateway found on another node, if it did. However it ends, the engine goes on."""
@@ -231,7 +217,7 @@ class Leg:
     async def _decode(self, request: EngineRequest, finish: Finish, waited: Callable[[LegReport], LegReport]) -> None:
         """`waited` adds to the engine's report what the leg waited for."""
         answer = DecodeAnswer(finish, waited, asyncio.get_running_loop().time)
-        requests = _requests(request, self._generate.emitted)
+        requests = going_on(request, self._generate.emitted)
         if len(requests) == 1:
             await self._pass_on(requests[0], answer)
             return
@@ -262,18 +248,6 @@ class Leg:
 
 def _pins(handoff_id: str, services: LegServices) -> Pins | None:
     return Pins(handoff_id, services.store, services.tasks) if services.store is not None else None
-
-
-def _known_tokens(prompt: list[int], emitted: Sequence[Emitted]) -> list[int]:
-    """What is known of the sequence that is decoded: of several that go on, what they share."""
-    return prompt + emitted[0].token_ids if len(emitted) == 1 else prompt
-
-
-def _requests(request: EngineRequest, emitted: Sequence[Emitted]) -> list[EngineRequest]:
-    """What the engine is asked: once, but each output that goes on is a request of its own."""
-    return [replace(request, request_id=f"{request.request_id}.{each.index}", emitted=each) for each in emitted] or [
-        request
-    ]
 
 
 async def _conclude(store: HandoffStore, handoff_id: str) -> None:
