@@ -104,8 +104,11 @@ class GatewayMetrics:
         if ended.outcome == "finished":
             self._total.observe(ended.timings.total_s)
         self._observe_parts(ended)
+        if ended.prefill is not None:
+            self._kv.moved(ended.prefill)
         if ended.decode is not None:
-            self._kv.count(ended.decode)
+            self._kv.moved(ended.decode)
+            self._kv.decoded(ended.decode)
 
     def refused(self, reason: str) -> None:
         """See `Observer`."""
@@ -125,7 +128,7 @@ class GatewayMetrics:
 
 
 class _KvMetrics:
-    """What became of the prompts' blocks, from the decode legs' reports."""
+    """What became of the prompts' blocks, from the legs' reports."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._bytes = Counter("baton_kv_moved_bytes", "KV bytes pulled from another node's store.", registry=registry)
@@ -136,10 +139,19 @@ class _KvMetrics:
         )
         self._handoffs = Counter("baton_handoffs", "Hand-offs by how they ended.", ["outcome"], registry=registry)
 
-    def count(self, report: LegReport) -> None:
-        """Add one decode leg's report."""
+        self._fetches = Counter(
+            "baton_fetches", "Fetches from another node's store, by how they ended.", ["outcome"], registry=registry
+        )
+
+    def moved(self, report: LegReport) -> None:
+        """Add what came from another node for one leg."""
         self._bytes.inc(report.pulled_bytes)
         self._pulled.inc(report.pulled_blocks)
+        if report.fetch_outcome:
+            self._fetches.labels(report.fetch_outcome).inc()
+
+    def decoded(self, report: LegReport) -> None:
+        """Add what else one decode leg reports."""
         self._loaded.inc(report.loaded_blocks)
         if report.recomputed_blocks:
             self._recomputed.labels(report.recompute_reason or "unknown").inc(report.recomputed_blocks)

@@ -5,7 +5,7 @@ import pytest
 from cluster.coordinator.placement import Placement
 from cluster.gateway.asgi_types import Message, Receive, Scope, Send
 from cluster.gateway.route_header import HEADER, RouteHeader, claim_placement, describe, parse
-from routing.router import Decision, Predicted
+from routing.router import Decision, Fetch, Predicted
 from tests.gateway.conftest import open_client
 from tests.gateway.requests import COMPLETIONS, completion
 
@@ -17,6 +17,11 @@ def test_the_header_sets_predicted_beside_actual() -> None:
     assert (told["decode"], told["prefill"], told["decode_cached_tokens"]) == ("d1", "p1", "96")
     assert float(told["predicted_ttft_s"]) == pytest.approx(0.4)
     assert float(told["ttft_s"]) == 0.44
+
+
+def test_the_header_says_what_comes_from_another_node() -> None:
+    told = parse(describe(Placement(Decision("d1", None, "", PREDICTED, fetch=Fetch("node 7", 16, 96, 1.0)))))
+    assert (told["fetched_from"], told["fetched_tokens"]) == ("node 7", "80")
 
 
 def test_a_router_that_predicts_nothing_is_described_as_far_as_it_goes() -> None:

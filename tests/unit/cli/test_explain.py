@@ -8,7 +8,7 @@ import typer
 
 from cluster.cli.explain import Answer, Question, as_table, to_json
 from routing.kv_aware import Candidate
-from routing.router import Predicted
+from routing.router import Fetch, Predicted
 from tests.unit.cli.test_command import baton
 
 PREDICTED = Predicted(0.1, 0.2, 0.05, 0.05, 0.01, computed_tokens=100, cached_tokens=32)
@@ -34,11 +34,12 @@ def test_what_is_no_token_ids_is_refused_by_name(tmp_path: Path, text: str) -> N
 
 
 def test_the_table_shows_each_placement_with_its_parts() -> None:
-    answer = Answer(132, 16, [Candidate("d1", "p1", 0.5, PREDICTED), Candidate("d2", None, 0.7, PREDICTED)])
+    fetch = Fetch("node 7", 16, 96, 1.0)
+    answer = Answer(132, 16, [Candidate("d1", "p1", 0.5, PREDICTED), Candidate("d2", None, 0.7, PREDICTED, fetch)])
     first, second = as_table(answer).splitlines()[2:]
     assert first.split()[:7] == ["500.0", "400.0", "100.0", "200.0", "50.0", "50.0", "10.0"]
     assert first.endswith("p1 → d1")
-    assert second.endswith("d2 alone")
+    assert second.endswith("d2 alone, 80 tokens from node 7")
 
 
 def test_json_has_all_of_it() -> None:

@@ -165,6 +165,21 @@ async def test_cancelling_next_loses_no_token() -> None:
         assert await stream.next() == [Delta(0, [1], " 1")]
 
 
+async def test_a_hand_off_that_nobody_comes_for_is_let_go() -> None:
+    async with running_worker() as worker, WorkerPool(pool_settings()) as pool:
+        await connected(pool, worker)
+        pool.let_go("w1", "h1")
+        pool.let_go("nobody", "h1")
+        await until(lambda: worker.legs.gone == ["h1"])
+
+
+async def test_a_node_s_store_is_known_by_its_workers() -> None:
+    async with running_worker() as worker, WorkerPool(pool_settings()) as pool:
+        await connected(pool, worker)
+        assert pool.store_on("node", "kv") == "tcp://store"
+        assert pool.store_on("node", "other blocks") == pool.store_on("elsewhere", "kv") == ""
+
+
 async def test_source_lost_reaches_the_leg() -> None:
     async with running_worker() as worker, WorkerPool(pool_settings()) as pool:
         await connected(pool, worker)

@@ -116,6 +116,16 @@ def test_what_became_of_the_blocks_is_counted_by_reason() -> None:
     assert samples["baton_handoffs_total", "ready"] == samples["baton_handoffs_total", "late"] == 1
 
 
+def test_fetches_of_both_legs_are_counted_by_outcome() -> None:
+    metrics = GatewayMetrics()
+    fetched = LegReport(fetch_outcome="ready", pulled_blocks=3, pulled_bytes=900)
+    metrics.ended(replace(ended(), prefill=fetched))
+    metrics.ended(ended(decode=LegReport(fetch_outcome="absent")))
+    samples = scraped(metrics)
+    assert samples["baton_fetches_total", "ready"] == samples["baton_fetches_total", "absent"] == 1
+    assert samples["baton_kv_moved_bytes_total",] == 900
+
+
 def test_answers_that_went_on_elsewhere_are_counted() -> None:
     metrics = GatewayMetrics()
     metrics.ended(replace(ended(), resumes=2))
