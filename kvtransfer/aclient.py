@@ -8,16 +8,26 @@ import asyncio
 import itertools
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
 from kvtransfer.arena import Arena
 from kvtransfer.client import StoreClient
-from kvtransfer.errors import FramingError, RequestRefused, StoreLost, StoreRefused
-from kvtransfer.framing import FrameBuffer, frame
-from kvtransfer.greeting import Refused, answer, verdict
-from kvtransfer.inspection import Statistics, StoreStatistics
+from kvtransfer.client_wire import ClientWire
+from kvtransfer.errors import RequestRefused, StoreLost
+from kvtransfer.framing import frame
+from kvtransfer.greeting import answer, verdict
+from kvtransfer.inspection import (
+    Drop,
+    Dropped,
+    ListSlots,
+    SlotPage,
+    Statistics,
+    StoreStatistics,
+    Verified,
+    Verify,
+)
 from kvtransfer.protocol import (
     Abandon,
     Announce,
@@ -34,7 +44,6 @@ from kvtransfer.protocol import (
     Pinned,
     PinnedBlock,
     Release,
-    Reply,
     Request,
     Reserve,
     Reserved,
@@ -51,61 +60,12 @@ WATCH_S = 10.0
 """How long a store without changes is waited for before it has to show that it lives."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_reply: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Reply | Refused)
-
-
-class _Wire(asyncio.Protocol):
-    """Frames on the socket, and who waits for which."""
-
-    def __init__(self) -> None:
-        self.greeting: asyncio.Queue[bytes] = asyncio.Queue()  # two frames at most: the greeting is lockstep
-        self.is_greeted = False
-        self.waiting: dict[int, asyncio.Future[Any]] = {}
-        self.lost: StoreLost | None = None
-        self.closed = asyncio.get_running_loop().create_future()
-        self._buffer = FrameBuffer()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer.feed(data)
-        try:
-            for body in self._buffer.frames():
-                if self.is_greeted:
-                    self._deliver(_reply.decode(body))
-                else:
-                    self.greeting.put_nowait(body)
-        except (FramingError, msgspec.MsgspecError) as error:
-            self.fail(StoreLost(str(error)))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.fail(StoreLost(str(error or "the store closed the connection")))
-        self.closed.set_result(None)
-
-    def fail(self, error: StoreLost) -> None:
-        """End every request under way with `error`, the first that is given."""
-        if self.lost is None:
-            self.lost = error
-            self.greeting.put_nowait(b"")
-        for future in self.waiting.values():
-            if not future.done():
-                future.set_exception(self.lost)
-        self.transport.abort()
-
-    def _deliver(self, reply: Any) -> None:
-        if isinstance(reply, Refused):
-            self.fail(StoreRefused(reply.reason))
-            return
-        future = self.waiting.get(reply.id)
-        if future is not None and not future.done():
-            future.set_result(reply)
 
 
 class AsyncStoreClient:
     """One greeted connection, used from one event loop. `timeout_s` bounds every request but the waits."""
 
-    def __init__(self, wire: _Wire, timeout_s: float) -> None:
+    def __init__(self, wire: ClientWire, timeout_s: float) -> None:
         """Use `connect`."""
         self.epoch = ""
         self.address = ""
@@ -122,7 +82,7 @@ class AsyncStoreClient:
         try:
             async with asyncio.timeout(timeout_s):
                 _, wire = await asyncio.get_running_loop().create_unix_connection(
-                    _Wire, sock=await _connected_socket(socket_name)
+                    ClientWire, sock=await _connected_socket(socket_name)
                 )
                 client = cls(wire, timeout_s)
                 client._credentials = (socket_name, fingerprint, name, secret)
@@ -209,6 +169,18 @@ class AsyncStoreClient:
     async def statistics(self) -> StoreStatistics:
         """The store's own snapshot."""
         return await self._ask(Statistics(next(self._ids)), StoreStatistics)
+
+    async def slots(self, first_slot: int) -> SlotPage:
+        """What is in some slots, from that one on."""
+        return await self._ask(ListSlots(next(self._ids), first_slot), SlotPage)
+
+    async def drop(self, keys: Sequence[BlockKey]) -> Dropped:
+        """Forget blocks that nobody is using."""
+        return await self._ask(Drop(next(self._ids), list(keys)), Dropped)
+
+    async def verify(self, first_slot: int) -> Verified:
+        """Compute the checksums of what is in some slots, from that one on; what is corrupt is forgotten."""
+        return await self._ask(Verify(next(self._ids), first_slot), Verified)
 
     async def label(self, labels: Mapping[BlockKey, int]) -> int:
         """Keep names with blocks, for those who watch; how many were there and had none."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from kvtransfer.arena import Arena
 from kvtransfer.arena_size import arena_of
-from kvtransfer.counters import StoreCounters
+from kvtransfer.counters import ChecksumPlace, StoreCounters
 from kvtransfer.errors import RequestRefused
 from kvtransfer.eviction.choice import policy_maker
 from kvtransfer.eviction.shares import TenantShares
@@ -107,10 +107,10 @@ class StoreBooks:
             self._lost(key)
         return len(abandoned)
 
-    def distrust(self, keys: Sequence[BlockKey]) -> int:
-        """Forget blocks that a reader found corrupt; how many were here."""
+    def distrust(self, keys: Sequence[BlockKey], found: ChecksumPlace = "load") -> int:
+        """Forget blocks that were found corrupt; how many were here."""
         distrusted = sum(self._slots.distrust(key) for key in keys)
-        self.counters.checksum_failures["load"] += distrusted
+        self.counters.checksum_failures[found] += distrusted
         return distrusted
 
     # Pins

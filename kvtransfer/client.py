@@ -37,6 +37,7 @@ from kvtransfer.protocol import (
     Reserved,
     Unpin,
 )
+from kvtransfer.seal import Seal
 from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
 
@@ -85,9 +86,9 @@ class StoreClient:
         """Whether the connection is dead."""
         return self._is_lost
 
-    def attach(self, slot_bytes: int) -> Arena:
+    def attach(self, slot_bytes: int, seal: Seal | None = None) -> Arena:
         """Map the arena. The caller closes it. Raises `RequestRefused` when its slots have another size."""
-        attached = self._ask(Attach(next(self._ids), slot_bytes), Attached)
+        attached = self._ask(Attach(next(self._ids), slot_bytes, seal), Attached)
         with self._lock:
             if not self._fds:
                 raise StoreLost("the store sent no arena")

@@ -16,12 +16,12 @@ import msgspec
 from kvtransfer.errors import FramingError, StoreRefused
 from kvtransfer.framing import FrameBuffer, frame
 from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome, refusal
+from kvtransfer.inspection import Verify
 from kvtransfer.protocol import (
     Attached,
     AwaitHandoff,
     Failed,
     Fetch,
-    HandoffEnded,
     Pin,
     Release,
     Reply,
@@ -33,6 +33,7 @@ from kvtransfer.recalls import Recalls
 from kvtransfer.session import StoreSession
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
+from kvtransfer.verification import Verifications
 from kvtransfer.waits import HandoffWaits
 from kvtransfer.watch import KeyWatch
 
@@ -53,6 +54,7 @@ class Reception:
     store: Store
     waits: HandoffWaits
     recalls: Recalls
+    verifications: Verifications
     connections: "set[StoreConnection]"
     tasks: set[asyncio.Task[None]]
 
@@ -70,7 +72,7 @@ class StoreConnection(asyncio.Protocol):
         self._wait_count = 0
         self._watch: KeyWatch | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._recalls: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Task[None]] = set()
         self._is_paused = False
 
     # asyncio.Protocol
@@ -107,7 +109,7 @@ class StoreConnection(asyncio.Protocol):
         for tasks in self._waits.values():
             for task in tasks:
                 task.cancel()
-        for task in self._recalls:
+        for task in self._late:
             task.cancel()
         if self._watching is not None:
             self._watching.cancel()
@@ -150,7 +152,11 @@ class StoreConnection(asyncio.Protocol):
             self._start_watch(request)
             return
         if type(request) is Pin and self._reception.recalls.are_needed(request.keys):
-            self._start_pin(request, self._session)
+            session = self._session
+            self._answer_late(self._reception.recalls.spawn(request.keys, lambda: self._send(session.answer(request))))
+            return
+        if type(request) is Verify:
+            self._answer_late(self._reception.verifications.spawn(request, self._send))
             return
         if type(request) is Release:
             self._cancel_waits(request.handoff_id)
@@ -191,18 +197,7 @@ class StoreConnection(asyncio.Protocol):
             ended = await waits.fetch(owner, request)
         else:
             ended = await waits.run(owner, request)
-        self._send(
-            HandoffEnded(
-                request.id,
-                ended.outcome,
-                ended.announced_blocks,
-                ended.present_blocks,
-                ended.pulled_blocks,
-                ended.pulled_bytes,
-                ended.waited_s,
-                ended.reason,
-            )
-        )
+        self._send(ended.reply(request.id))
 
     def _cancel_waits(self, handoff_id: str) -> None:
         for task in self._waits.get(handoff_id, ()):
@@ -221,11 +216,10 @@ class StoreConnection(asyncio.Protocol):
             logger.error("%s: a wait broke", self.name, exc_info=error)
             self._refuse(StoreRefused("internal error"))
 
-    def _start_pin(self, request: Pin, session: StoreSession) -> None:
-        """Answer when what is on disk has come back."""
-        task = self._reception.recalls.spawn(request.keys, lambda: self._send(session.answer(request)))
-        self._recalls.add(task)
-        task.add_done_callback(self._recalls.discard)
+    def _answer_late(self, task: asyncio.Task[None]) -> None:
+        """Let it answer, unless the connection is lost before."""
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
 
     def _start_watch(self, request: Watch) -> None:
         settings = self._reception.settings

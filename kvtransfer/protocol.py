@@ -5,14 +5,15 @@ Bytes of blocks never travel here: the arena is shared memory, handed over once 
 A closed connection releases everything it held: slots being written, pins, hand-offs it produced.
 
 After the greeting (`kvtransfer.greeting`) come requests, each with an `id` the reply repeats. `AwaitHandoff`, `Fetch`,
-`Watch` and `Pin` are the only requests whose replies may be late, so others may overtake them.
+`Watch`, `Pin` and `Verify` are the only requests whose replies may be late, so others may overtake them.
 """
 
 from typing import Literal
 
 import msgspec
 
-from kvtransfer.inspection import Statistics, StoreStatistics
+from kvtransfer.inspection import Drop, Dropped, ListSlots, SlotPage, Statistics, StoreStatistics, Verified, Verify
+from kvtransfer.seal import Seal
 
 HandoffOutcome = Literal["ready", "failed", "late"]
 
@@ -20,13 +21,15 @@ HandoffOutcome = Literal["ready", "failed", "late"]
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """Map the arena. The first to attach decides the slot size; another size is an error.
+    """Map the arena. The first to attach decides the slot size; another size is an error. The first that says how it
+    makes checksums (`seal`) says it for all.
 
     Reply: `Attached`, with the arena's file descriptor as SCM_RIGHTS on the same message.
     """
 
     id: int
     slot_bytes: int
+    seal: Seal | None = None
 
 
 class Reserve(msgspec.Struct, frozen=True, tag="reserve"):
@@ -173,6 +176,9 @@ Request = (
     | Statistics
     | Label
     | Watch
+    | ListSlots
+    | Drop
+    | Verify
 )
 
 # Replies
@@ -254,4 +260,16 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     reason: str
 
 
-Reply = Attached | Reserved | Pinned | HandoffEnded | Watched | StoreStatistics | Done | Failed
+Reply = (
+    Attached
+    | Reserved
+    | Pinned
+    | HandoffEnded
+    | Watched
+    | StoreStatistics
+    | SlotPage
+    | Dropped
+    | Verified
+    | Done
+    | Failed
+)

@@ -12,6 +12,7 @@ from kvtransfer.recalls import Recalls
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
 from kvtransfer.transport import Transport
+from kvtransfer.verification import Verifications
 from kvtransfer.waits import HandoffWaits
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class StoreServer:
             store=self.store,
             waits=HandoffWaits(self.store, transport),
             recalls=Recalls(self.store, settings.disk.recall_s if settings.disk else 0.0),
+            verifications=Verifications(self.store),
             connections=set(),
             tasks=set(),
         )
@@ -87,6 +89,7 @@ class StoreServer:
         await self._transport.close()
         await asyncio.gather(*(connection.closed for connection in connections))
         await self._reception.recalls.close()
+        await self._reception.verifications.close()
         if self.store.disk is not None:
             await self.store.disk.close()
         self.store.close()

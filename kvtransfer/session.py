@@ -1,14 +1,14 @@
 """What one greeted connection may ask of the store, without the connection: requests in, replies out.
 
-`AwaitHandoff`, `Fetch` and `Watch` are not answered here: their replies come later, so `kvtransfer.connection` runs
-them as tasks.
+`AwaitHandoff`, `Fetch`, `Watch` and `Verify` are not answered here: their replies come later, so
+`kvtransfer.connection` runs them as tasks.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from kvtransfer.errors import RequestRefused
-from kvtransfer.inspection import Statistics, StoreStatistics, Traffic
+from kvtransfer.inspection import Drop, ListSlots, Statistics, StoreStatistics, Traffic
 from kvtransfer.protocol import (
     Abandon,
     Announce,
@@ -51,6 +51,8 @@ class StoreSession:
             Distrust: lambda r: Done(r.id, store.distrust(r.keys)),
             Label: lambda r: Done(r.id, store.label(r.keys, r.labels)),
             Statistics: self._statistics,
+            ListSlots: store.page,
+            Drop: store.drop,
         }
 
     def answer(self, request: Any) -> Reply:
@@ -66,6 +68,8 @@ class StoreSession:
 
     def _attach(self, request: Attach) -> Reply:
         arena = self._store.attach(request.slot_bytes)
+        if request.seal is not None:
+            self._store.seal_with(request.seal)
         return Attached(request.id, arena.slots, arena.slot_bytes)
 
     def _reserve(self, request: Reserve) -> Reply:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from kvtransfer.tenant import Tenant
+from kvtransfer.states import SlotState
+from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey
 
 Owner = int
@@ -21,6 +22,19 @@ class Watermarks:
 
     low: int
     high: int
+
+
+@dataclass(slots=True)
+class Slot:
+    """One slot; `since_s` is when it was reserved, on the store's clock."""
+
+    state: SlotState = SlotState.FREE
+    key: BlockKey = b""
+    owner: Owner | None = None
+    checksum: int = 0
+    pins: int = 0
+    tenant: Tenant = NO_TENANT
+    since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +80,10 @@ class Writing:
 
     owner: Owner
     since_s: float
+
+
+def eviction_reason(wanting: Tenant | None, holder: Tenant) -> EvictionReason:
+    """Why a block of `holder` goes, for `wanting` or, when that is None, ahead of need."""
+    if wanting is None:
+        return "watermark"
+    return "room" if wanting == holder else "share"

@@ -7,7 +7,6 @@ which tenant holds how many slots. A slot's number is stable while it is pinned:
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from kvtransfer.eviction.shares import TenantShares
 from kvtransfer.slot_records import (
@@ -15,9 +14,11 @@ from kvtransfer.slot_records import (
     LeavingBlock,
     Owner,
     Reservation,
+    Slot,
     SlotStatistics,
     Watermarks,
     Writing,
+    eviction_reason,
 )
 from kvtransfer.states import SLOT_TRANSITIONS, SlotEvent, SlotState
 from kvtransfer.tenant import NO_TENANT, Tenant
@@ -29,24 +30,13 @@ Follower = Callable[[BlockKey, bool], None]
 READABLE = (SlotState.COMMITTED, SlotState.PINNED)
 
 
-@dataclass(slots=True)
-class _Slot:
-    state: SlotState = SlotState.FREE
-    key: BlockKey = b""
-    owner: Owner | None = None
-    checksum: int = 0
-    pins: int = 0
-    tenant: Tenant = NO_TENANT
-    since_s: float = 0.0  # when it was reserved
-
-
 class SlotTable:
     """Owns the state of every slot."""
 
     def __init__(self, slots: int, shares: TenantShares, marks: Watermarks, tell: Follower) -> None:
         self._marks = marks
         self._tell = tell
-        self._slots = [_Slot() for _ in range(slots)]
+        self._slots = [Slot() for _ in range(slots)]
         self._free = list(range(slots - 1, -1, -1))
         self._by_key: dict[BlockKey, int] = {}
         self._written_by: dict[Owner, dict[BlockKey, int]] = {}
@@ -83,7 +73,7 @@ class SlotTable:
         """Free up to `count` slots, for `wanting` or for whoever comes; how many."""
         chosen = self._shares.choose(count, wanting) if count > 0 else ()
         for slot in chosen:
-            self._evict_one(slot, _why(wanting, self._slots[slot].tenant))
+            self._evict_one(slot, eviction_reason(wanting, self._slots[slot].tenant))
         return len(chosen)
 
     def leave(self, count: int) -> list[LeavingBlock]:
@@ -166,6 +156,20 @@ class SlotTable:
         self._tell(key, False)
         return True
 
+    def drop(self, key: BlockKey) -> bool:
+        """Evict a block though nobody needs its room. False when it is not here, or in use."""
+        slot = self._by_key.get(key)
+        if slot is None or self._slots[slot].state is not SlotState.COMMITTED:
+            return False
+        self._withdraw(slot)
+        self._evict_one(slot, "dropped")
+        return True
+
+    def is_in_use(self, key: BlockKey) -> bool:
+        """Whether the block is pinned or being written."""
+        slot = self._by_key.get(key)
+        return slot is not None and self._slots[slot].state is not SlotState.COMMITTED
+
     def is_readable(self, key: BlockKey) -> bool:
         """Whether the block can be pinned."""
         slot = self._by_key.get(key)
@@ -179,6 +183,10 @@ class SlotTable:
         """Whether somebody reserved the block and has neither committed nor abandoned it."""
         slot = self._by_key.get(key)
         return slot is not None and self._slots[slot].state is SlotState.WRITING
+
+    def look(self, slot: int) -> Slot:
+        """What is known of a slot, not to be changed."""
+        return self._slots[slot]
 
     def checksum(self, slot: int) -> int:
         """The checksum committed with the block in `slot`."""
@@ -227,7 +235,7 @@ class SlotTable:
         counts = " ".join(f"{state.value}={count}" for state, count in self._counts.items() if count)
         return f"<SlotTable {counts} pins={self._pins}>"
 
-    def _move(self, slot: int, event: SlotEvent) -> _Slot:
+    def _move(self, slot: int, event: SlotEvent) -> Slot:
         """The only place that assigns a slot's state."""
         entry = self._slots[slot]
         after = SLOT_TRANSITIONS[entry.state][event]
@@ -283,9 +291,3 @@ class SlotTable:
         self._shares.give_back(entry.tenant)
         entry.key, entry.owner, entry.checksum, entry.tenant = b"", None, 0, NO_TENANT
         self._free.append(slot)
-
-
-def _why(wanting: Tenant | None, holder: Tenant) -> EvictionReason:
-    if wanting is None:
-        return "watermark"
-    return "room" if wanting == holder else "share"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from kvtransfer.books import StoreBooks
+from kvtransfer.counters import ChecksumPlace
 from kvtransfer.disk.block_file import BlockHead
 from kvtransfer.disk.tier import DiskTier
 from kvtransfer.settings import StoreSettings
@@ -127,12 +128,12 @@ class TieredBooks(StoreBooks):
         """See `StoreBooks`."""
         return self.is_in_arena(key) or (self.disk is not None and key in self.disk)
 
-    def distrust(self, keys: Sequence[BlockKey]) -> int:
+    def distrust(self, keys: Sequence[BlockKey], found: ChecksumPlace = "load") -> int:
         """See `StoreBooks`. Its file is not trusted either."""
         if self.disk is not None:
             for key in keys:
                 self.disk.drop(key)
-        return super().distrust(keys)
+        return super().distrust(keys, found)
 
     def check(self) -> None:
         """See `StoreBooks`."""

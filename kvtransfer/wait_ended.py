@@ -1,8 +1,8 @@
 """How a wait for a hand-off ended, from what is here at its end. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from kvtransfer.protocol import HandoffOutcome
+from kvtransfer.protocol import HandoffEnded, HandoffOutcome
 from kvtransfer.transport import HandoffState, PullResult
 
 OUTCOMES: dict[HandoffState, HandoffOutcome] = {
@@ -23,6 +23,10 @@ class WaitEnded:
     pulled_bytes: int = 0
     waited_s: float = 0.0
     reason: str = ""
+
+    def reply(self, request_id: int) -> HandoffEnded:
+        """For whoever asked."""
+        return HandoffEnded(id=request_id, **asdict(self))
 
 
 def wait_ended(result: PullResult, is_known: bool, announced: int, present: int, waited_s: float) -> WaitEnded:

@@ -11,8 +11,9 @@ from typing import Protocol
 import numpy as np
 import xxhash
 
-from kvtransfer.connector.layout import DIGEST_BYTES, Bytes, HeadShare, SlotLayout, Words
+from kvtransfer.connector.layout import Bytes, HeadShare, SlotLayout, Words
 from kvtransfer.connector.orders import BlockLoad, LoadOrder, SavedBlock, SaveOrder
+from kvtransfer.seal import DIGEST_BYTES
 
 MASK = (1 << 64) - 1
 

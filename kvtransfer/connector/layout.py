@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvtransfer.fingerprint import KvFingerprint
+from kvtransfer.seal import DIGEST_BYTES, Seal
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.generic]
 
-DIGEST_BYTES = 8
 ALIGNMENT_BYTES = 64  # a cache line
 
 
@@ -46,6 +46,11 @@ class SlotLayout:
         """Block and digests, up to the next cache line."""
         used = self.block_bytes + self.kv_heads * DIGEST_BYTES
         return -(-used // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+    @property
+    def seal(self) -> Seal:
+        """For the store, so that it can verify blocks itself."""
+        return Seal(self.kv_heads, self.head_bytes)
 
 
 @dataclass(frozen=True, slots=True)

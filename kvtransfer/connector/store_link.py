@@ -96,7 +96,7 @@ class StoreLink:
             client = StoreClient.connect(
                 settings.socket_name, settings.fingerprint, "connector/scheduler", settings.secret, settings.timeout_s
             )
-            client.attach(settings.layout.slot_bytes).close()  # only settles the size of a slot
+            client.attach(settings.layout.slot_bytes, settings.layout.seal).close()  # only settles what a slot is
         except (StoreLost, RequestRefused) as loss:
             log.warning("the KV store is out of reach, going on without: %s", loss)
             return None

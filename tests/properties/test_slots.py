@@ -162,6 +162,12 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
             if block.pins:
                 self.model.distrusted.append(block)
 
+    @rule(key=keys)
+    def drop(self, key: bytes) -> None:
+        assert self.table.is_in_use(key) == (key in self.model.blocks and key not in self.model.evictable)
+        assert self.table.drop(key) == (key in self.model.evictable)
+        self._evicted()
+
     def _pinned(self) -> list[Block]:
         return [b for b in (*self.model.blocks.values(), *self.model.distrusted) if b.pins]
 

@@ -54,6 +54,8 @@ def test_what_one_degree_saves_every_other_loads(ranks: Ranks, heads: int, write
     first, second = (sum(part[index].checksum for part in parts) & MASK for index in range(2))
     after = before.copy()
     after[:, 0], after[:, 1] = model[:, 2], model[:, 4]
+    assert layout.seal.is_sound(memoryview(arena[3]), first), "the store verifies what engines have written"
+    assert not layout.seal.is_sound(memoryview(arena[3]), second)
     for readers in DEGREES:
         reading, expected = ranks.of(before, arena, readers), ranks.of(after, new_arena(layout, SLOTS), readers)
         for rank, wanted in zip(reading, expected, strict=True):
