@@ -135,7 +135,10 @@ class StoreConfig(Frozen):
         description="share of the arena by cache salt, in proportion; 1.0 where not named. Nobody is pushed below it",
     )
     disk: DiskConfig | None = Field(None, description="a tier below the arena; null: blocks it gives up are gone")
-    streams: int = Field(2, gt=0, le=16, description="TCP connections a store opens to each peer")
+    streams: int = Field(2, gt=0, le=16, description="TCP lanes a store opens to each peer; a pull uses all")
+    transport: Literal["auto", "tcp", "nixl"] = Field(
+        "auto", description="how blocks move between nodes; auto: NIXL where both have it and an RDMA device, else TCP"
+    )
     idle_exit_s: PositiveSeconds = Field(60.0, description="a store that no worker uses ends after this")
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from kvtransfer.arena import Arena
 from kvtransfer.errors import FramingError
 from kvtransfer.tcp_frames import Ended
 from kvtransfer.transport import BlockKey, BlockSink, HandoffState, PullResult
@@ -17,6 +18,11 @@ class PullProgress:
         self._taken: dict[int, int] = {}  # the checksum of each block on its way, by position
         self._blocks = self._bytes = self._no_room = 0
         self._ended: Ended | None = None
+
+    @property
+    def arena(self) -> Arena | None:
+        """Where the slots lie."""
+        return self._sink.arena
 
     def announced(self, keys: Sequence[BlockKey]) -> list[int]:
         """What is missing here, as positions."""

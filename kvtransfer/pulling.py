@@ -6,6 +6,7 @@ instead. Everything that is here is pinned until `close`.
 
 from collections.abc import Sequence
 
+from kvtransfer.arena import Arena
 from kvtransfer.store import Store
 from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey, Medium
@@ -20,6 +21,11 @@ class PullSink:
         self._store = store
         self._owner = store.open_owner("a pull")
         self._pinned: set[BlockKey] = set()
+
+    @property
+    def arena(self) -> Arena | None:
+        """See `BlockSink`."""
+        return self._store.arena
 
     def missing(self, keys: Sequence[BlockKey]) -> Sequence[BlockKey]:
         """See `BlockSink`."""

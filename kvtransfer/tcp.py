@@ -4,12 +4,13 @@ Listens on a port the kernel chooses. Peers prove the cluster secret and the KV 
 session: a control connection and `streams` lanes, over which every pull spreads.
 """
 
+import asyncio
 import socket
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 from kvtransfer.frame_socket import prepare
 from kvtransfer.greeting import Gatekeeper
+from kvtransfer.nixl import NixlAgent
 from kvtransfer.tasks import TaskSet
 from kvtransfer.tcp_dial import Dial, resolve
 from kvtransfer.tcp_listener import Listener
@@ -27,15 +28,18 @@ class TcpTransport:
         fingerprint: str,
         host: str,
         streams: int = 2,
-        connect_s: float = 5.0,
         settings: TcpSettings | None = None,
+        nixl: NixlAgent | None = None,
     ) -> None:
-        """`connect_s` bounds connecting and greeting; `settings` holds the other bounds."""
+        """`settings` holds the bounds. With `nixl`, which is closed with the transport, blocks are read by NIXL from
+        peers that have it too.
+        """
         self._secret = secret
         self._fingerprint = fingerprint
         self._host = host
         self._streams = streams
-        self._settings = replace(settings or TcpSettings(), connect_s=connect_s)
+        self._settings = settings or TcpSettings()
+        self._nixl = nixl
         self._address = ""
         self._listener: Listener | None = None
         self._peers: dict[str, PullSession] = {}
@@ -63,7 +67,12 @@ class TcpTransport:
         host = f"[{self._host}]" if ":" in self._host else self._host
         self._address = f"tcp://{host}:{sock.getsockname()[1]}"
         self._listener = Listener(
-            sock, self._address, lambda: Gatekeeper(self._secret, self._fingerprint), source, self._settings
+            sock,
+            self._address,
+            lambda: Gatekeeper(self._secret, self._fingerprint),
+            source,
+            self._settings,
+            self._nixl,
         )
         self._listener.start()
 
@@ -81,12 +90,15 @@ class TcpTransport:
         await self._tasks.close()
         if self._listener is not None:
             await self._listener.close()
+        if self._nixl is not None:
+            await asyncio.to_thread(self._nixl.close)
+            self._nixl = None
 
     def _session(self, address: str, host: str, port: int) -> PullSession:
         session = self._peers.get(address)
         if session is None or session.is_over:
             dial = Dial(host, port, self._secret, self._fingerprint, self._settings)
-            session = self._peers[address] = PullSession(address, dial, self._streams, self._settings)
+            session = self._peers[address] = PullSession(address, dial, self._streams, self._settings, self._nixl)
             self._tasks.spawn(self._run(address, session))
         return session
 

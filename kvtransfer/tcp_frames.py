@@ -7,11 +7,13 @@ connections of the same pair, from the source to the destination only.
 Destination          Source, on a control connection
 `Open`           →   first
                  ←   `Session`, which lets lanes join
+                 ←   `Memory`, before the first `Ready`, if blocks can be read without lanes
 `Pull`           →
                  ←   `Announced`, as soon as the producer announces; at once for labels
 `Want`           →
                  ←   `Ready`, for wanted blocks as they are committed
-`Take`           →   exactly one for each `Ready`, in order: those for which there is room
+`Take`           →   exactly one for each `Ready`, in order: what a lane is to bring. Who reads by itself takes nothing
+                     when it has read
                  ←   `Ended`, always last, when everything taken is on its way; may come at any time
 `Cancel`         →   at any time; nothing has to follow
 `Alive`          ↔   by both, now and then: a side that hears nothing for `stall_s` gives the other up
@@ -90,6 +92,16 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     slots: list[int]
 
 
+class Memory(msgspec.Struct, frozen=True, tag="memory"):
+    """Blocks may also be read from the source's arena by NIXL: see `kvtransfer.nixl.ArenaAccess`."""
+
+    version: str
+    agent: bytes
+    base: int
+    slots: int
+    slot_bytes: int
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """Nothing more comes for this pull but what was taken."""
 
@@ -108,7 +120,7 @@ class Payload(msgspec.Struct, frozen=True, tag="payload"):
 
 FirstFromDestination = Open | Join
 FromDestination = Pull | Want | Take | Cancel | Alive
-FromSource = Session | Announced | Ready | Ended | Alive
+FromSource = Session | Memory | Announced | Ready | Ended | Alive
 
 encode = msgspec.msgpack.Encoder().encode
 first_from_destination: msgspec.msgpack.Decoder[FirstFromDestination] = msgspec.msgpack.Decoder(FirstFromDestination)

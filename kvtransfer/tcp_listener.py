@@ -12,6 +12,7 @@ import msgspec
 from kvtransfer.errors import FramingError, StoreRefused
 from kvtransfer.frame_socket import FrameSocket, prepare
 from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome
+from kvtransfer.nixl import NixlAgent
 from kvtransfer.tasks import TaskSet
 from kvtransfer.tcp_frames import Join, encode, first_from_destination
 from kvtransfer.tcp_push import PushSession, refuse
@@ -34,6 +35,7 @@ class Listener:
         keeper: Callable[[], Gatekeeper],
         source: BlockSource,
         settings: TcpSettings,
+        nixl: NixlAgent | None,
     ) -> None:
         """`keeper` decides about one newcomer. `sock` listens, and is the listener's from now on."""
         self._loop = asyncio.get_running_loop()
@@ -43,6 +45,7 @@ class Listener:
         self._keeper = keeper
         self._source = source
         self._settings = settings
+        self._nixl = nixl
         self._sessions: dict[bytes, PushSession] = {}
         self._tasks = TaskSet()
 
@@ -115,7 +118,7 @@ class Listener:
         return f"store {greet.name!r}"
 
     async def _control(self, name: str, connection: FrameSocket) -> None:
-        session = PushSession(name, connection, self._source, self._settings)
+        session = PushSession(name, connection, self._source, self._settings, self._nixl)
         self._sessions[session.token] = session
         try:
             await session.run()

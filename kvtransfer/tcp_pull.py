@@ -7,7 +7,7 @@ not come, breaks the session: only then may the slot be used for something else.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -15,6 +15,8 @@ import msgspec
 from kvtransfer.errors import FramingError, KvTransferError, StoreLost, StoreRefused
 from kvtransfer.frame_socket import FrameSocket
 from kvtransfer.landing import LandingField
+from kvtransfer.nixl import ArenaAccess, NixlAgent
+from kvtransfer.nixl_reader import NixlReader
 from kvtransfer.pull_progress import PullProgress
 from kvtransfer.tasks import TaskSet, outlast
 from kvtransfer.tcp_dial import Dial
@@ -25,6 +27,7 @@ from kvtransfer.tcp_frames import (
     Ended,
     FromDestination,
     Join,
+    Memory,
     Open,
     Pull,
     Ready,
@@ -49,6 +52,7 @@ class _Pull:
         self.progress = PullProgress(sink)
         self.ended: asyncio.Future[PullResult] = loop.create_future()
         self.quiet: asyncio.Future[None] = loop.create_future()
+        self.readings: list[asyncio.Task[None]] = []
 
     def finish(self, result: PullResult | None) -> None:
         """Set the result, if it is one and there is none yet."""
@@ -59,7 +63,9 @@ class _Pull:
 class PullSession:
     """One peer. `run` until the session breaks; `pull` any number of times meanwhile."""
 
-    def __init__(self, address: str, dial: Dial, streams: int, settings: TcpSettings) -> None:
+    def __init__(
+        self, address: str, dial: Dial, streams: int, settings: TcpSettings, nixl: NixlAgent | None = None
+    ) -> None:
         self._address = address
         self._dial = dial
         self._streams = streams
@@ -72,12 +78,18 @@ class PullSession:
         self._field = LandingField()
         self._lanes: list[LandingLane] = []
         self._tasks = TaskSet()
+        self._reader = NixlReader(nixl, address, settings.stall_s) if nixl is not None else None
         self.is_over = False
 
     @property
     def landing(self) -> int:
         """How many lanes write into slots right now."""
         return self._field.landing
+
+    @property
+    def read_blocks(self) -> int:
+        """How many blocks came by NIXL."""
+        return 0 if self._reader is None else self._reader.read_blocks
 
     async def run(self) -> None:
         """Connect, greet and read. Never raises for the peer's faults: its pulls end as FAILED."""
@@ -133,6 +145,8 @@ class PullSession:
             message = from_source.decode(body)
             if isinstance(message, Session):
                 self._open_lanes(Join(message.session))
+            elif isinstance(message, Memory):
+                self._shown(message)
             elif not isinstance(message, Alive):
                 await self._received(message)
         raise StoreLost("the peer closed the connection")
@@ -144,12 +158,35 @@ class PullSession:
         if isinstance(message, Announced):
             await self._send(Want(message.pull, pull.progress.announced(message.keys)))
         elif isinstance(message, Ready):
-            slots = pull.progress.ready(message.positions, message.checksums)
-            self._field.expect(message.pull, slots)
-            await self._send(Take(message.pull, list(slots)))
+            await self._take(pull, message)
         else:
             pull.progress.ended(message)
             pull.finish(pull.progress.verdict())
+
+    async def _take(self, pull: _Pull, ready: Ready) -> None:
+        slots = pull.progress.ready(ready.positions, ready.checksums)
+        if self._reader is not None:
+            pull.readings.append(self._tasks.spawn(self._read_in(self._reader, pull, ready, slots)))
+        else:
+            await self._take_by_lane(ready.pull, slots)
+
+    async def _take_by_lane(self, number: int, slots: Mapping[int, memoryview]) -> None:
+        self._field.expect(number, slots)
+        await self._send(Take(number, list(slots)))
+
+    async def _read_in(self, reader: NixlReader, pull: _Pull, ready: Ready, slots: Mapping[int, memoryview]) -> None:
+        """By NIXL, or else by a lane. The answers keep the order of the offers, since the reader takes turns."""
+        theirs = dict(zip(ready.positions, ready.slots, strict=False))
+        with contextlib.suppress(OSError, StoreLost):  # the pull fails with its session
+            if not await reader.read(pull.progress.arena, slots, theirs):
+                await self._take_by_lane(ready.pull, slots)
+                return
+            await self._send(Take(ready.pull, []))
+            self._landed(ready.pull, list(slots), sum(map(len, slots.values())))
+
+    def _shown(self, memory: Memory) -> None:
+        if self._reader is not None:
+            self._reader.shown(ArenaAccess(*msgspec.structs.astuple(memory)))
 
     def _open_lanes(self, join: Join) -> None:
         if self._lanes:
@@ -179,6 +216,10 @@ class PullSession:
         """Leave the pull so that nothing writes for it any more."""
         if pull.ended.result().state is not HandoffState.READY:
             self._tasks.spawn(self._cancel(number))
+        for reading in pull.readings:
+            reading.cancel()
+        if pull.readings:
+            await outlast(asyncio.gather(*pull.readings, return_exceptions=True), self.abort)
         if not self._field.withdraw(number):
             return
         hurry = asyncio.get_running_loop().call_later(self._settings.quiesce_s, self.abort)
@@ -217,6 +258,8 @@ class PullSession:
         try:
             await outlast(asyncio.gather(*(lane.over for lane in self._lanes)), self.abort)
             await self._tasks.close()
+            if self._reader is not None:
+                await self._reader.close()
         finally:
             if self._control is not None:
                 self._control.close()

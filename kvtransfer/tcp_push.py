@@ -8,12 +8,14 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import msgspec
 
 from kvtransfer.errors import FramingError, NeverAnnounced, RequestRefused, StoreRefused
 from kvtransfer.frame_socket import FrameSocket
 from kvtransfer.greeting import refusal
+from kvtransfer.nixl import NixlAgent, NixlFault
 from kvtransfer.push_progress import PushProgress
 from kvtransfer.signals import Signals
 from kvtransfer.tcp_frames import (
@@ -22,6 +24,7 @@ from kvtransfer.tcp_frames import (
     Cancel,
     Ended,
     FromDestination,
+    Memory,
     Pull,
     Ready,
     Session,
@@ -52,7 +55,9 @@ class _Push:
 class PushSession:
     """One peer that pulls from us. `run` until it leaves; its pushes and lanes end with it."""
 
-    def __init__(self, name: str, control: FrameSocket, source: BlockSource, settings: TcpSettings) -> None:
+    def __init__(
+        self, name: str, control: FrameSocket, source: BlockSource, settings: TcpSettings, nixl: NixlAgent | None
+    ) -> None:
         self.token = secrets.token_bytes(16)
         self.lanes = SendingLanes(settings, self._sent, self._broken)
         self._name = name
@@ -61,6 +66,8 @@ class PushSession:
         self._settings = settings
         self._pushes: dict[int, _Push] = {}
         self._changed = Signals()
+        self._nixl = nixl
+        self._is_shown = False
 
     async def run(self) -> None:
         """Serve. Raises for the peer's faults, after everything has ended."""
@@ -135,7 +142,8 @@ class PushSession:
             return Ended(request.pull, "failed", str(error))
         push = self._pushes[request.pull]
         try:
-            return await self._push_blocks(request.pull, push, handoff_id, keys)
+            with self._nixl.being_read() if self._nixl is not None else contextlib.nullcontext():
+                return await self._push_blocks(request.pull, push, handoff_id, keys)
         finally:
             self._source.release(push.progress.withdraw())
             self._source.leave(handoff_id)
@@ -151,6 +159,7 @@ class PushSession:
             blocks = await self._source.committed(handoff_id, [keys[position] for position in positions])
             if not blocks:
                 break
+            await self._show_memory()
             positions = positions[: len(blocks)]
             ready += len(blocks)
             push.progress.offer(positions, blocks)
@@ -160,6 +169,18 @@ class PushSession:
         if ready < len(wanted):
             return Ended(pull, "failed", f"the source has {ready} of {len(wanted)} blocks")
         return Ended(pull, "complete")
+
+    async def _show_memory(self) -> None:
+        """Once: how to read from our arena without lanes."""
+        if self._nixl is None or self._is_shown or self._source.arena is None:
+            return
+        self._is_shown = True
+        try:
+            access = await self._nixl.access(self._source.arena)
+        except NixlFault as error:
+            self._nixl.say_once(self._name, str(error))
+            return
+        await self._control.send(encode(Memory(*astuple(access))))
 
     async def _until(self, push: _Push, open_blocks: int) -> None:
         """Return when no more than so many blocks are offered or on their way."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, Protocol
 
+from kvtransfer.arena import Arena
+
 BlockKey = bytes
 """A block's content address inside one namespace: the engine's own block hash, 32 bytes."""
 
@@ -45,6 +47,11 @@ class CommittedBlock:
 
 class BlockSource(Protocol):
     """The source store, as its transport sees it."""
+
+    @property
+    def arena(self) -> Arena | None:
+        """Where its blocks lie, once there are any."""
+        ...
 
     async def announced(self, handoff_id: str, deadline_s: float) -> Sequence[BlockKey]:
         """The hand-off's keys in prompt order, as soon as the producer announces them.
@@ -83,6 +90,11 @@ class BlockSource(Protocol):
 
 class BlockSink(Protocol):
     """The destination store, as its transport sees it."""
+
+    @property
+    def arena(self) -> Arena | None:
+        """Where its slots lie, once there are any."""
+        ...
 
     def missing(self, keys: Sequence[BlockKey]) -> Sequence[BlockKey]:
         """Which of the announced keys are not here yet, in order. Called once, with the announced keys."""

@@ -111,6 +111,7 @@ class WorkerReplica:
                 tenant_weights={tenant_of(salt): weight for salt, weight in store.tenant_weights.items()},
             ),
             streams=store.streams,
+            transport=store.transport,
             idle_exit_s=store.idle_exit_s,
         )
 

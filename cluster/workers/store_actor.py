@@ -15,6 +15,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from kvtransfer.nixl import TransportChoice, open_agent
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
 from kvtransfer.tcp import TcpTransport
@@ -48,6 +49,7 @@ class NodeStoreSettings:
     secret: bytes = field(repr=False)
     store: StoreSettings
     streams: int
+    transport: TransportChoice
     idle_exit_s: float
 
     @property
@@ -87,9 +89,9 @@ class NodeStore:
 
     def _transport(self) -> TcpTransport:
         settings = self._settings
-        connect_s = settings.store.connect_s
-        network = TcpSettings(connect_s=connect_s, max_frame_bytes=settings.store.max_frame_bytes)
-        return TcpTransport(settings.secret, settings.fingerprint, settings.host, settings.streams, connect_s, network)
+        network = TcpSettings(connect_s=settings.store.connect_s, max_frame_bytes=settings.store.max_frame_bytes)
+        nixl = open_agent(settings.transport)
+        return TcpTransport(settings.secret, settings.fingerprint, settings.host, settings.streams, network, nixl)
 
     async def _leave_when_idle(self, server: StoreServer) -> None:
         clock = asyncio.get_running_loop().time

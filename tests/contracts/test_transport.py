@@ -11,6 +11,7 @@ import pytest
 
 from kvtransfer.checksum import block_checksum
 from kvtransfer.loopback import LoopbackNetwork
+from kvtransfer.nixl import open_agent
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
@@ -77,11 +78,16 @@ def tcp() -> Callable[[], Transport]:
     return lambda: TcpTransport(b"secret", "fp", "127.0.0.1")
 
 
+def nixl() -> Callable[[], Transport]:
+    pytest.importorskip("nixl", reason="the extra nixl is not installed")
+    return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", nixl=open_agent("nixl"))
+
+
 def loopback() -> Callable[[], Transport]:
     return LoopbackNetwork().open
 
 
-@pytest.fixture(params=[tcp, loopback], ids=["tcp", "loopback"])
+@pytest.fixture(params=[tcp, nixl, loopback], ids=["tcp", "nixl", "loopback"])
 async def make_node(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Node]]:
     make_transport = request.param()
     nodes: list[Node] = []
@@ -175,7 +181,7 @@ async def test_a_pull_is_late_when_nothing_is_announced(source: Node, target: No
 async def test_a_pull_is_late_when_blocks_do_not_come(source: Node, target: Node) -> None:
     source.store.announce(source.engine, "h", KEYS)
     source.write(*KEYS[:2])
-    result = await target.pull(source, deadline_s=0.2)
+    result = await target.pull(source, deadline_s=1.0)
     assert (result.state, result.received_blocks) == (HandoffState.LATE, 2)
     await until(lambda: source.pins == 0)
 

@@ -54,7 +54,7 @@ def test_an_unknown_key_names_its_path_the_nearest_key_and_all_others(tmp_path: 
     assert mistakes(tmp_path, HEAD + "    model: {path: m}\n    store: {byte: 3}\n") == [
         "FILE: applications[0].args.store.byte: unknown key; did you mean 'bytes'? allowed: bytes, max_frame_bytes, "
         "max_handoffs, handoff_ttl_s, eviction, high_watermark, low_watermark, tenant_weights, disk, streams, "
-        "idle_exit_s"
+        "transport, idle_exit_s"
     ]
 
 

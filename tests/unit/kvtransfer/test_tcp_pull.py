@@ -20,6 +20,7 @@ from kvtransfer.tcp_frames import (
     Take,
     Want,
 )
+from kvtransfer.tcp_settings import TcpSettings
 from kvtransfer.transport import HandoffState, Medium, PullResult
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, until
 from tests.unit.kvtransfer.raw_peer import RawPeer
@@ -248,7 +249,7 @@ async def test_a_source_that_refuses_us_says_why(store: Store) -> None:
 
 async def test_a_source_that_never_greets_fails_the_pull(store: Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        target = TcpTransport(SECRET, FINGERPRINT, "127.0.0.1", connect_s=0.05)
+        target = TcpTransport(SECRET, FINGERPRINT, "127.0.0.1", settings=TcpSettings(connect_s=0.05))
         result = await target.pull(f"tcp://127.0.0.1:{silent.getsockname()[1]}", "h", PullSink(store), 5.0)
         assert (result.state, result.received_blocks) == (HandoffState.FAILED, 0)
         await target.close()
