@@ -96,6 +96,7 @@ bench-eviction: $(READY) ## which blocks a full store should give up: policies a
 
 bench-store: $(READY) ## moving blocks between two stores over TCP, beside raw sockets, NIXL and Mooncake (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.store $(ARGS)
+	$(BIN)/python -m tests.benchmarks.exposed $(ARGS)
 
 stress-store: $(READY) ## ten million operations of three engines on the store's books and arena, all bytes checked (ARGS=--disk)
 	$(BIN)/python -m tests.benchmarks.stress_store $(ARGS)
