@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from kvtransfer.arena import Arena
 from kvtransfer.errors import FramingError
 from kvtransfer.tcp_frames import Ended
-from kvtransfer.transport import BlockKey, BlockSink, HandoffState, PullResult
+from kvtransfer.transport import BlockKey, BlockSink, HandoffState, Medium, PullResult
 
 
 class PullProgress:
@@ -46,10 +46,10 @@ class PullProgress:
                 self._taken[position] = checksum
         return taken
 
-    def landed(self, positions: Sequence[int], payload_bytes: int) -> None:
+    def landed(self, positions: Sequence[int], payload_bytes: int, via: Medium) -> None:
         """These blocks are in their slots."""
         checksums = [self._taken.pop(position) for position in positions]
-        self._sink.commit([self._keys[position] for position in positions], checksums, "tcp")
+        self._sink.commit([self._keys[position] for position in positions], checksums, via)
         self._blocks += len(positions)
         self._bytes += payload_bytes
 

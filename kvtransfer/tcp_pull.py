@@ -39,7 +39,7 @@ from kvtransfer.tcp_frames import (
 )
 from kvtransfer.tcp_landing import LandingLane
 from kvtransfer.tcp_settings import TcpSettings
-from kvtransfer.transport import Asked, BlockSink, HandoffState, PullResult
+from kvtransfer.transport import Asked, BlockSink, HandoffState, Medium, PullResult
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +182,7 @@ class PullSession:
                 await self._take_by_lane(ready.pull, slots)
                 return
             await self._send(Take(ready.pull, []))
-            self._landed(ready.pull, list(slots), sum(map(len, slots.values())))
+            self._landed(ready.pull, list(slots), sum(map(len, slots.values())), "nixl")
 
     def _shown(self, memory: Memory) -> None:
         if self._reader is not None:
@@ -201,13 +201,13 @@ class PullSession:
         self._blame(lane.fault)
         self.abort()
 
-    def _landed(self, number: int, positions: Sequence[int], payload_bytes: int) -> None:
+    def _landed(self, number: int, positions: Sequence[int], payload_bytes: int, via: Medium = "tcp") -> None:
         pull = self._pulls.get(number)
         if pull is None:
             return
         if not pull.ended.done():
             if positions:
-                pull.progress.landed(positions, payload_bytes)
+                pull.progress.landed(positions, payload_bytes, via)
             pull.finish(pull.progress.verdict())
         elif not self._field.withdraw(number) and not pull.quiet.done():
             pull.quiet.set_result(None)

@@ -1,7 +1,7 @@
 """How much of moving a prompt's KV blocks to another node is left when prefill ends.
 
-Two nodes, each a process with a store of its own: a simulated engine computes an 8k-token prompt on one, chunk by chunk,
-and the other waits for the blocks. The kernel paces the lanes like a slower network, and the KV bytes of a token are
+Two nodes, each a process with its own store: a simulated engine computes an 8k-token prompt on one, chunk by chunk, and
+the other waits for the blocks. The kernel paces the lanes like a slower network, and the KV bytes of a token are
 chosen so that the whole transfer takes 60 % of the prefill. Beside it the same with a transfer that begins only when
 prefill has ended. Clocks of both processes are the machine's monotonic one.
 """
@@ -23,6 +23,7 @@ import msgspec
 from cluster.engines.engine import EngineRequest
 from cluster.engines.simulated.engine import SimulatedEngine, kv_fingerprint
 from cluster.engines.simulated.settings import SimulatedSettings, StoreAccess
+from kvtransfer.protocol import AwaitHandoff
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
 from kvtransfer.tcp import TcpTransport
@@ -95,7 +96,7 @@ class Scene:
     def prompt(self, number: int) -> list[int]:
         """A new one each time."""
         chosen = random.Random(number)
-        return [chosen.randrange(300, 500) for _ in range(self.prompt_tokens)]
+        return [chosen.randrange(300, 450) for _ in range(self.prompt_tokens)]
 
 
 def prefill_node(pipe: Connection, scene: Scene) -> None:
@@ -187,7 +188,7 @@ class Bench:
         store = node.server.store
         owner = store.open_owner()
         waits = HandoffWaits(store, node.transport)
-        ended = await waits.run(owner, handoff_id, address, DEADLINE_S)
+        ended = await waits.run(owner, AwaitHandoff(1, handoff_id, address, DEADLINE_S))
         at = time.monotonic()
         if ended.outcome != "ready":
             raise RuntimeError(f"{ended}")
@@ -199,8 +200,8 @@ def as_text(scene: Scene, found: dict[str, list[Measured]]) -> str:
     """Both ways, and what the goal allows."""
     late = spread([m.exposed_ms for m in found["after prefill"]])
     lines = [
-        f"{scene.prompt_tokens:,} tokens in chunks of {scene.chunk_tokens:,}, {scene.token_bytes:,} KV bytes a token over "
-        f"{scene.link_bytes_per_s / 1e6:,.0f} MB/s: {SHARE:.0%} of {1e3 * scene.prefill_s:,.0f} ms of prefill"
+        f"{scene.prompt_tokens:,} tokens in chunks of {scene.chunk_tokens:,}, {scene.token_bytes:,} KV bytes a token "
+        f"over {scene.link_bytes_per_s / 1e6:,.0f} MB/s: {SHARE:.0%} of {1e3 * scene.prefill_s:,.0f} ms of prefill"
     ]
     for way, measured in found.items():
         exposed, prefill_ms = spread([m.exposed_ms for m in measured]), spread([m.prefill_ms for m in measured])

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 import uvloop
 
 from kvtransfer.checksum import block_checksum
+from kvtransfer.protocol import AwaitHandoff
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
 from kvtransfer.tcp import TcpTransport
@@ -106,7 +107,7 @@ class Ours:
         self.peer.ask((handoff_id, places))
         store, owner = self.node.store, self.node.owner
         began = time.perf_counter()
-        ended = await self.waits.run(owner, handoff_id, self.address, MOVE_DEADLINE_S)
+        ended = await self.waits.run(owner, AwaitHandoff(1, handoff_id, self.address, MOVE_DEADLINE_S))
         elapsed_s = time.perf_counter() - began
         if (ended.outcome, ended.pulled_blocks) != ("ready", len(places)):
             raise RuntimeError(f"{ended}")
