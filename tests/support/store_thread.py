@@ -12,18 +12,34 @@ from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
+from kvtransfer.tcp import TcpTransport
+from kvtransfer.transport import Transport
 
 SECRET = b"a secret for tests"
 START_S = 5.0
 
 T = TypeVar("T")
 
+Carry = Callable[[str], Transport]
+"""Makes a store's transport, given its fingerprint."""
+
+
+def alone(fingerprint: str) -> Transport:
+    """Nobody else is reached."""
+    return LoopbackNetwork().open()
+
+
+def over_tcp(fingerprint: str) -> Transport:
+    """Every store of this machine that has the same secret and fingerprint is."""
+    return TcpTransport(SECRET, fingerprint, "127.0.0.1")
+
 
 class StoreThread:
     """One life of a store. `kill` ends it as a crash would; `start` begins another under the same name."""
 
-    def __init__(self, fingerprint: str, arena_bytes: int = 64 * 1024 * 1024) -> None:
+    def __init__(self, fingerprint: str, arena_bytes: int = 64 * 1024 * 1024, transport: Carry = alone) -> None:
         self.fingerprint = fingerprint
+        self._transport = transport
         self.socket_name = f"baton-test-{uuid.uuid4().hex}"
         self._settings = StoreSettings(arena_bytes, self.socket_name)
 
@@ -55,7 +71,7 @@ class StoreThread:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.server = StoreServer(self._settings, SECRET, self.fingerprint, LoopbackNetwork().open())
+        self.server = StoreServer(self._settings, SECRET, self.fingerprint, self._transport(self.fingerprint))
         await self.server.start()
         self._ready.set()
         await self._stop.wait()
@@ -63,9 +79,11 @@ class StoreThread:
 
 
 @contextmanager
-def running_store(fingerprint: str, arena_bytes: int = 64 * 1024 * 1024) -> Iterator[StoreThread]:
+def running_store(
+    fingerprint: str, arena_bytes: int = 64 * 1024 * 1024, transport: Carry = alone
+) -> Iterator[StoreThread]:
     """A store that is gone afterwards."""
-    store = StoreThread(fingerprint, arena_bytes)
+    store = StoreThread(fingerprint, arena_bytes, transport)
     store.start()
     try:
         yield store

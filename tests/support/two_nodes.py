@@ -1,0 +1,127 @@
+"""Two decode workers that stand for two nodes, each with a store of its own and TCP between them, and the production
+coordinator, router and index in front of them, all in this process. The test says which worker a request goes to.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
+from cluster.coordinator.routing_choice import Routing, choose_routing
+from cluster.dataplane.frames import WorkerInfo
+from cluster.dataplane.pool import WorkerPool
+from cluster.engines.engine import Engine
+from cluster.gateway.kv_index_feed import KvIndexFeed
+from cluster.gateway.metrics import GatewayMetrics
+from cluster.workers.store_link import StoreLink
+from cluster.workers.worker import Worker, WorkerSettings
+from configs.schema import BatonConfig
+from kvtransfer.aclient import AsyncStoreClient
+from routing.block_keys import PromptKeys
+from routing.fleet import Fleet
+from routing.router import Decision, Rng, Router, RouteRequest
+from tests.support.store_thread import SECRET, StoreThread
+from tests.unit.dataplane.peers import DEADLINE_S, MODEL, pool_settings
+from tests.unit.dataplane.peers import SECRET as GATEWAY_SECRET
+
+WORKERS = ("w0", "w1")
+
+
+@dataclass
+class Directed:
+    """The deployment's router, for requests that only one of the workers may get."""
+
+    router: Router
+    to: str = WORKERS[0]
+    decisions: list[Decision] = field(default_factory=list)
+
+    def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
+        others = frozenset(WORKERS) - {self.to}
+        decision = self.router.route(replace(request, exclude=request.exclude | others), fleet, now, rng)
+        self.decisions.append(decision)
+        return decision
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the workers tell of their engines."""
+
+    block_size: int
+    max_model_len: int
+    device_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class TwoNodes:
+    """The cluster, and what is known of it from outside."""
+
+    shape: Shape
+    routing: Routing
+    router: Directed
+    pool: WorkerPool
+    coordinator: Coordinator
+    metrics: GatewayMetrics
+
+    def counter(self, worker: str, name: str) -> float:
+        """One of a worker's counters."""
+        return self.pool.loads()[worker].counters.get(name, 0.0)
+
+    async def settle(self, worker: str, tokens: Sequence[int]) -> None:
+        """Return when the gateway knows that the worker's node holds these, and what was loaded there."""
+        keys = PromptKeys(tokens[:-1]).at(self.shape.block_size)
+        async with asyncio.timeout(DEADLINE_S):
+            while self._on_node(worker, keys) != len(keys):  # noqa: ASYNC110  # the index announces nothing
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+
+    def _on_node(self, worker: str, keys: Any) -> int:
+        return self.routing.index.longest_prefix(keys, time.monotonic()).nodes.get(f"node {worker}", 0)
+
+
+@asynccontextmanager
+async def two_nodes(
+    model: str, engines: Sequence[Engine], stores: Sequence[StoreThread], shape: Shape
+) -> AsyncIterator[TwoNodes]:
+    """Owns the engines, which are closed afterwards."""
+    routing = choose_routing(BatonConfig.model_validate({"model": {"path": model}}))
+    router = Directed(routing.router)
+    async with (
+        _running(WORKERS[0], stores[0], engines[0], shape) as first,
+        _running(WORKERS[1], stores[1], engines[1], shape) as second,
+        WorkerPool(pool_settings(), KvIndexFeed(routing.index, routing.gone)) as pool,
+    ):
+        pool.update({WORKERS[0]: first.address, WORKERS[1]: second.address})
+        await pool.wait_for(lambda fleet: sum(r.ready for r in fleet.replicas.values()) == len(WORKERS), DEADLINE_S)
+        metrics = GatewayMetrics(pool.loads)
+        coordinator = Coordinator(
+            pool, router, routing.ledger, time.monotonic, random.Random(0), CoordinatorSettings(), metrics
+        )
+        yield TwoNodes(shape, routing, router, pool, coordinator, metrics)
+
+
+@asynccontextmanager
+async def _running(name: str, store: StoreThread, engine: Engine, shape: Shape) -> AsyncIterator[Worker]:
+    link = StoreLink(lambda: AsyncStoreClient.connect(store.socket_name, store.fingerprint, name, SECRET, 5.0))
+    await link.start()
+    info = WorkerInfo(
+        replica_id=name,
+        role="decode",
+        node_id=f"node {name}",
+        engine="test",
+        store_address=link.address,
+        kv_fingerprint=store.fingerprint,
+        block_size_tokens=shape.block_size,
+        max_model_len=shape.max_model_len,
+        epoch=name,
+        kv_blocks=shape.device_blocks,
+    )
+    worker = Worker(WorkerSettings(info, GATEWAY_SECRET, MODEL, "127.0.0.1"), engine, link)
+    await worker.start()
+    try:
+        yield worker
+    finally:
+        await worker.close()
