@@ -1,5 +1,7 @@
 """ARC (Megiddo and Modha, FAST 2003): blocks used once and blocks used again, in a proportion that ghosts adjust."""
 
+from collections import OrderedDict
+
 from kvtransfer.eviction.uses import Uses
 from kvtransfer.transport import BlockKey
 
@@ -13,10 +15,10 @@ class AdaptiveReplacement:
         self._uses = uses
         self._keys: dict[int, BlockKey] = {}
         self._used: dict[int, int] = {}  # uses when the block came; negative when it came back from the ghosts
-        self._once: dict[int, None] = {}  # least recently used first, as all four
-        self._again: dict[int, None] = {}
-        self._once_gone: dict[BlockKey, None] = {}
-        self._again_gone: dict[BlockKey, None] = {}
+        self._once: OrderedDict[int, None] = OrderedDict()  # least recently used first, as all four
+        self._again: OrderedDict[int, None] = OrderedDict()
+        self._once_gone: OrderedDict[BlockKey, None] = OrderedDict()
+        self._again_gone: OrderedDict[BlockKey, None] = OrderedDict()
         self._once_target = 0.0
 
     def offer(self, slot: int, key: BlockKey) -> None:
@@ -40,7 +42,7 @@ class AdaptiveReplacement:
         del side[slot]
         ghosts[self._keys.pop(slot)] = None
         while len(ghosts) > len(self) + 1:
-            del ghosts[next(iter(ghosts))]
+            ghosts.popitem(last=False)
         return slot
 
     def __len__(self) -> int:

@@ -1,5 +1,7 @@
 """LRU."""
 
+from collections import OrderedDict
+
 from kvtransfer.transport import BlockKey
 
 
@@ -7,7 +9,7 @@ class LeastRecentlyUsed:
     """Evicts the slot whose last use is the longest ago."""
 
     def __init__(self) -> None:
-        self._offered: dict[int, None] = {}  # oldest first
+        self._offered: OrderedDict[int, None] = OrderedDict()  # oldest first
 
     def offer(self, slot: int, key: BlockKey) -> None:
         self._offered[slot] = None

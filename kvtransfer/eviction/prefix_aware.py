@@ -1,5 +1,7 @@
 """Age divided by uses: what many prompts share stays, and a chain's end goes before its start."""
 
+from collections import OrderedDict
+
 from kvtransfer.eviction.uses import Uses
 from kvtransfer.transport import BlockKey
 
@@ -18,8 +20,10 @@ class PrefixAware:
     def __init__(self, uses: Uses) -> None:
         self._uses = uses
         self._now = 0
-        self._levels: list[dict[int, int]] = [{} for _ in range(LEVELS)]  # slot to time of offer, oldest first
-        self._level: dict[int, dict[int, int]] = {}
+        self._levels: list[OrderedDict[int, int]] = [
+            OrderedDict() for _ in range(LEVELS)
+        ]  # slot to time of offer, oldest first
+        self._level: dict[int, OrderedDict[int, int]] = {}
 
     def offer(self, slot: int, key: BlockKey) -> None:
         level = self._levels[min(self._uses.use(key), LEVELS) - 1]

@@ -1,5 +1,7 @@
 """S3-FIFO (Yang et al., SOSP 2023): a small queue for newcomers, a main one for what comes again, and ghosts."""
 
+from collections import OrderedDict
+
 from kvtransfer.eviction.uses import Uses
 from kvtransfer.transport import BlockKey
 
@@ -21,9 +23,9 @@ class S3Fifo:
         self._credit: dict[int, int] = {}
         self._used: dict[int, int] = {}
         self._offered: set[int] = set()
-        self._small: dict[int, None] = {}  # oldest first, as all three
-        self._main: dict[int, None] = {}
-        self._ghosts: dict[BlockKey, None] = {}
+        self._small: OrderedDict[int, None] = OrderedDict()  # oldest first, as all three
+        self._main: OrderedDict[int, None] = OrderedDict()
+        self._ghosts: OrderedDict[BlockKey, None] = OrderedDict()
 
     def offer(self, slot: int, key: BlockKey) -> None:
         count = self._uses.use(key)
@@ -67,7 +69,7 @@ class S3Fifo:
         if slot in self._offered and not self._credit[slot]:
             self._ghosts[self._keys[slot]] = None
             while len(self._ghosts) > len(self._keys):
-                del self._ghosts[next(iter(self._ghosts))]
+                self._ghosts.popitem(last=False)
             return slot
         del self._small[slot]
         self._main[slot] = None

@@ -1,5 +1,7 @@
 """How many prompts have used a block, remembered beyond its eviction."""
 
+from collections import OrderedDict
+
 from kvtransfer.transport import BlockKey
 
 REMEMBERED = 4
@@ -18,7 +20,9 @@ class Uses:
         self._capacity = REMEMBERED * slots
         self._apart = slots // ONE_PROMPT
         self._now = 0
-        self._counts: dict[BlockKey, tuple[int, int]] = {}  # uses and when the last was counted; oldest use first
+        self._counts: OrderedDict[BlockKey, tuple[int, int]] = (
+            OrderedDict()
+        )  # uses and when the last was counted; oldest use first
 
     def use(self, key: BlockKey) -> int:
         """The block is used now; how many prompts have used it, this one included."""
@@ -28,7 +32,7 @@ class Uses:
             self._now += 1
         self._counts[key] = (count, counted_at)
         if len(self._counts) > self._capacity:
-            del self._counts[next(iter(self._counts))]
+            self._counts.popitem(last=False)
         return count
 
     def __len__(self) -> int:

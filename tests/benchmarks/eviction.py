@@ -22,6 +22,7 @@ from kvtransfer.slots import SlotTable
 from tests.benchmarks import machine
 from tests.benchmarks.eviction_optimum import optimal_hits
 from tests.benchmarks.eviction_prompts import Prompts, azure, mooncake
+from tests.benchmarks.eviction_room import rooms
 from tests.support.slot_tables import slot_table
 
 CAPACITIES = (4_096, 8_192, 16_384, 32_768)
@@ -53,6 +54,7 @@ def main() -> None:
             print(line(measure(name, chosen, capacities), chosen), flush=True)
         optimum = Row("Belady", [optimal_hits(chosen.keys, capacity) for capacity in capacities], None)
         print(line(optimum, chosen), flush=True)
+    print(f"\n{rooms()}")
 
 
 def parse() -> argparse.Namespace:
