@@ -1,8 +1,8 @@
 """Which block goes when the arena is full. A policy only ever chooses blocks that may go: committed and unpinned.
 
 Pure, and cheap: each call is made for every block of every prompt. A policy learns of a block by slot and key; it may
-remember keys that are gone (a ghost queue), in a bounded number. Queues are `OrderedDict`s: the front of a plain dict is
-searched for past everything that has gone from there.
+remember keys that are gone (a ghost queue), in a bounded number. Queues are `OrderedDict`s: the front of a plain dict
+is searched for past everything that has gone from there.
 """
 
 from typing import Protocol

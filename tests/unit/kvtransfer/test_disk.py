@@ -102,6 +102,7 @@ async def test_what_the_arena_gave_up_comes_back_from_disk(start: Start, engine:
     assert len(server.store.readable()) == 20
     for number in range(20):
         assert await one.read(keys(1, number)) == 1
+    await until(lambda: not server.store._leaving and not server.store.crowding)
     statistics = await one.client.statistics()
     assert statistics.disk_read_blocks >= 12
     assert statistics.disk_blocks == len(files(tmp_path)) == statistics.disk_written_blocks
