@@ -4,6 +4,7 @@ A copier knows one device, one arena and one rank's heads. It writes the digest 
 and a rank that loads compares the digests of its heads, and the sum of all with the checksum the store keeps.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -13,12 +14,13 @@ import xxhash
 
 from kvtransfer.connector.layout import Bytes, HeadShare, SlotLayout, Words
 from kvtransfer.connector.orders import BlockLoad, LoadOrder, SavedBlock, SaveOrder
+from kvtransfer.connector.streaming import LINE_BYTES, copy_rows, require_lines
 from kvtransfer.seal import DIGEST_BYTES
 
 MASK = (1 << 64) - 1
 
 CHUNK_BYTES = 256 * 1024
-"""Source and copy of so much lie in a core's second-level cache together."""
+"""So much of a head, and a copy of it, lie in a core's second-level cache together."""
 
 Saved = Callable[[Sequence[SavedBlock]], None]
 """Told once, from any thread, which of the ordered blocks are in their slots."""
@@ -76,25 +78,25 @@ class Seals:
 
 
 class HostCopier:
-    """Numpy's strided copies, which run at the speed of memcpy; a few layers of a head at a time, so that they are
-    still in the cache when they are digested.
+    """Streaming copies, a few layers of a head at a time, so that they are still in the cache when they are digested.
 
-    `device` is a view `[layer, block, head, token, word]` of the engine's KV memory, with any strides: no bytes are
-    converted.
+    `device` is a view `[layer, block, head, token, word]` of the engine's KV memory. One thread saves, one loads.
     """
 
     def __init__(self, device: Words, arena: Bytes, layout: SlotLayout, share: HeadShare) -> None:
         require_fit(device.shape, device.itemsize, layout, share)
         self._seals = Seals(arena, layout)
-        self._device = device
         self._share = share
-        layers, _, _, tokens, words = device.shape
-        row_bytes = words * device.itemsize
-        strides = (layout.slot_bytes, layout.head_bytes, layout.unit_bytes, row_bytes, device.itemsize)
-        shape = (len(arena), layout.kv_heads, layers, tokens, words)
-        self.slots: Words = np.ndarray(shape, device.dtype, arena, strides=strides)
-        step = max(1, CHUNK_BYTES // layout.unit_bytes)
-        self._chunks = [slice(first, first + step) for first in range(0, layers, step)]
+        self._device = _rows_of(device)
+        layers, *_, rows, row_bytes = self._device.shape
+        shape = (len(arena), layout.kv_heads, layers, rows, row_bytes)
+        strides = (layout.slot_bytes, layout.head_bytes, layout.unit_bytes, row_bytes, 1)
+        self._slots: Bytes = np.ndarray(shape, np.uint8, arena, strides=strides)
+        require_lines(self._device, "the engine's KV memory")
+        require_lines(self._slots, "the arena")
+        step = min(layers, max(1, CHUNK_BYTES // layout.unit_bytes))
+        self._chunks = [slice(first, min(first + step, layers)) for first in range(0, layers, step)]
+        self._saving, self._loading = (_lines((step, rows, row_bytes)) for _ in range(2))
 
     def save(self, orders: Sequence[SaveOrder], done: Saved) -> None:
         """Done before it returns."""
@@ -108,30 +110,48 @@ class HostCopier:
 
     def _save(self, block_id: int, slot: int) -> int:
         """Returns this rank's part of the block's checksum."""
-        if not self._share.writes:
-            return 0
         checksum = 0
-        for held, head in enumerate(self._share.heads):
-            stored, digest = self.slots[slot, head], xxhash.xxh3_64(seed=head)
-            source = self._device[:, block_id, held]
-            for layers in self._chunks:
-                stored[layers] = source[layers]
-                digest.update(stored[layers].data)
-            checksum += digest.intdigest()
-            self._seals.write(slot, head, digest.intdigest())
+        for held, head in enumerate(self._share.heads if self._share.writes else ()):
+            digest = self._copy(self._slots[slot, head], self._device[:, block_id, held], self._saving, head)
+            self._seals.write(slot, head, digest)
+            checksum += digest
         return checksum & MASK
 
     def _load_all(self, blocks: Sequence[BlockLoad]) -> Sequence[int]:
         return [index for index, block in enumerate(blocks) if not self._load(block)]
 
     def _load(self, order: BlockLoad) -> bool:
-        """Copies first: what is checked is then in the cache, and the engine does not look at a bad block."""
+        """What is digested is what has arrived; the engine does not look at a bad block."""
         sound = self._seals.checksum(order.slot) == order.checksum
         for held, head in enumerate(self._share.heads):
-            stored, digest = self.slots[order.slot, head], xxhash.xxh3_64(seed=head)
             target = self._device[:, order.block_id, held]
-            for layers in self._chunks:
-                target[layers] = stored[layers]
-                digest.update(stored[layers].data)
-            sound &= digest.intdigest() == self._seals.read(order.slot, head)
+            digest = self._copy(target, self._slots[order.slot, head], self._loading, head)
+            sound &= digest == self._seals.read(order.slot, head)
         return sound
+
+    def _copy(self, target: Bytes, source: Bytes, kept: Bytes, head: int) -> int:
+        """Copy one head of a block, by way of `kept`; returns its digest."""
+        digest = xxhash.xxh3_64(seed=head)
+        for layers in self._chunks:
+            moved = kept[: layers.stop - layers.start]
+            copy_rows(target[layers], source[layers], moved)
+            digest.update(moved.data)
+        return digest.intdigest()
+
+
+def _rows_of(device: Words) -> Bytes:
+    """As `[layer, block, head, row, byte]`: a row is a whole unit where its tokens lie one after the other."""
+    rows: Bytes = device.view(np.uint8)
+    *outer, tokens, row_bytes = rows.shape
+    if rows.strides[3] != row_bytes:
+        return rows
+    unit_bytes = tokens * row_bytes
+    return np.lib.stride_tricks.as_strided(rows, (*outer, 1, unit_bytes), (*rows.strides[:3], unit_bytes, 1))
+
+
+def _lines(shape: tuple[int, int, int]) -> Bytes:
+    """Memory that begins on a cache line."""
+    size = math.prod(shape)
+    memory: Bytes = np.empty(size + LINE_BYTES, np.uint8)
+    first = -memory.ctypes.data % LINE_BYTES
+    return memory[first : first + size].reshape(shape)

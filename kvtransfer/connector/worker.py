@@ -159,4 +159,10 @@ class WorkerSide:
             return
         if self._attachment is not None:
             self._tasks.put(self._attachment.close)  # after the loads that read its arena
-        self._attachment = Attachment(client.epoch, client, arena, self._make_copier(arena.array))
+        try:
+            copier = self._make_copier(arena.array)
+        except BaseException:
+            arena.close()
+            client.close()
+            raise
+        self._attachment = Attachment(client.epoch, client, arena, copier)

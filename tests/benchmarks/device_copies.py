@@ -1,8 +1,8 @@
 """What the copies of a same-node hand-off cost beside memcpy: `python -m tests.benchmarks.device_copies`.
 
 For each shape, blocks of an engine's KV memory go to scattered slots of an arena (save) and back (load) by the copier
-of a CPU engine, digests taken and verified; by its strided copy alone; and as many bytes by plain memcpy between the
-same slots and contiguous blocks. One process, one thread, in turns, in memory far larger than the caches.
+of a CPU engine, digests taken and verified, and as many bytes by plain memcpy between the same slots and contiguous
+blocks. One process, one thread, in turns, in memory far larger than the caches.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from kvtransfer.arena import Arena
 from kvtransfer.connector.copier import HostCopier
@@ -65,11 +66,13 @@ class Bench:
         self._block_bytes = layout.block_bytes
         blocks = TOTAL_BYTES // layout.slot_bytes
         self.bytes = blocks * layout.block_bytes
-        self._device = np.ones((layout.layers, blocks, layout.kv_heads, shape.tokens, 2 * shape.head_dim), np.int16)
+        memory = torch.ones(
+            (layout.layers, blocks, layout.kv_heads, shape.tokens, 2 * shape.head_dim), dtype=torch.int16
+        )
         self._plain = np.ones((blocks, layout.block_bytes), np.uint8)
         self._arena = Arena.create(blocks, layout.slot_bytes)
         self._arena.array[:] = 1
-        self._copier = HostCopier(self._device, self._arena.array, layout, HeadShare(0, layout.kv_heads))
+        self._copier = HostCopier(memory.numpy(), self._arena.array, layout, HeadShare(0, layout.kv_heads))
         self._slots = random.Random(0).sample(range(blocks), blocks)
         self._saved: list[SavedBlock] = []
 
@@ -78,10 +81,8 @@ class Bench:
         plain, arena = self._rows(self._plain, range(len(self._slots))), self._rows(self._arena.array, self._slots)
         return {
             "memcpy to slots": lambda: self._memcpy(arena, plain),
-            "save, copy alone": self._save_alone,
             "save": self._save,
             "memcpy from slots": lambda: self._memcpy(plain, arena),
-            "load, copy alone": self._load_alone,
             "load": self._load,
         }
 
@@ -95,14 +96,6 @@ class Bench:
         blocks = [BlockLoad(block, slot, saved.checksum) for (block, slot), saved in pairs]
         if self._copier.load(LoadOrder("", "", blocks))():
             raise RuntimeError("a block came back corrupt")
-
-    def _save_alone(self) -> None:
-        for block, slot in enumerate(self._slots):
-            self._copier.slots[slot] = self._device[:, block].swapaxes(0, 1)
-
-    def _load_alone(self) -> None:
-        for block, slot in enumerate(self._slots):
-            self._device[:, block] = self._copier.slots[slot].swapaxes(0, 1)
 
     def _rows(self, array: np.ndarray, rows: Sequence[int]) -> list[int]:
         """Their addresses."""
@@ -130,8 +123,7 @@ def table(shape: Shape, rates: Rates) -> str:
     """GB/s with their spread, and the ratios to memcpy of the same round."""
     lines = [str(shape)]
     for way, measured in rates.items():
-        peer = WAYS.get(way.partition(",")[0])
-        ratio = f"  x memcpy {ratios(measured, rates[peer])}" if peer else ""
+        ratio = f"  x memcpy {ratios(measured, rates[WAYS[way]])}" if way in WAYS else ""
         lines.append(f"  {way:<18} {spread(measured)} GB/s{ratio}")
     return "\n".join(lines)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from kvtransfer.connector.copier import BlockCopier, HostCopier
@@ -19,7 +18,7 @@ from kvtransfer.connector.staged_copier import StagedCopier
 from kvtransfer.connector.store_link import StoreLink
 from kvtransfer.connector.worker import WorkerSide
 from tests.support.store_thread import SECRET, StoreThread
-from tests.unit.connector.devices import DEADLINE_S, Kv
+from tests.unit.connector.devices import DEADLINE_S, Kv, aligned
 
 BLOCK = 16
 LAYOUT = SlotLayout(layers=2, kv_heads=2, unit_bytes=64)
@@ -66,7 +65,7 @@ class FakeEngine:
 
     def __init__(self, store: StoreThread, degree: int, kind: str) -> None:
         settings = ConnectorSettings(store.socket_name, FINGERPRINT, SECRET, LAYOUT, owner_pid=0)
-        self.device = np.zeros((2, 32, 2, 4, 8), np.int16)
+        self.device = aligned((2, 32, 2, 4, 8), torch.int16)
         self.clock_s = 0.0
         shares = [share_of(rank, degree, LAYOUT.kv_heads) for rank in range(degree)]
         self.workers = [WorkerSide(settings, partial(COPIERS[kind], self._part(share), share)) for share in shares]

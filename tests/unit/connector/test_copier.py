@@ -12,7 +12,7 @@ from kvtransfer.connector.layout import HeadShare, SlotLayout
 from kvtransfer.connector.orders import BlockLoad, SaveOrder
 from tests.unit.connector.devices import Kv, Ranks, new_arena
 
-LAYERS, BLOCKS, HEADS, TOKENS, WORDS, SLOTS = 3, 5, 4, 4, 8, 4
+LAYERS, BLOCKS, HEADS, TOKENS, WORDS, SLOTS = 3, 5, 4, 4, 32, 4
 LAYOUT = SlotLayout(LAYERS, HEADS, TOKENS * WORDS * 2)
 MASK = (1 << 64) - 1
 DEGREES = (1, 2, 4, 8)
