@@ -25,6 +25,13 @@ def test_a_local_request_is_split_by_its_decode_replicas_report() -> None:
     assert split(Marks(0.0, 0.0, None, 1.6), 9.0, None, report) == Timings(9.0, 1.6, 0.5, 1.0)
 
 
+def test_what_came_from_another_node_first_counts_as_transfer() -> None:
+    report = LegReport(held_s=0.25, queued_s=0.5, first_token_s=1.0, fetch_outcome="ready")
+    assert split(Marks(0.0, 0.0, None, 2.0), 9.0, None, report) == Timings(9.0, 2.0, 0.5, 1.0, 0.25)
+    prefill = LegReport(held_s=0.5, queued_s=0.25, fetch_outcome="ready")
+    assert split(Marks(0.0, 1.0, 2.0, 3.0), 9.0, prefill, READY) == Timings(9.0, 3.0, 0.25, 0.25, 1.0, 0.5)
+
+
 @pytest.mark.parametrize("outcome", ["failed", "late"])
 def test_a_prefill_leg_that_was_of_no_use_has_no_part(outcome: str) -> None:
     report = LegReport(held_s=1.0, handoff_outcome=outcome)

@@ -121,6 +121,15 @@ def test_a_block_evicted_from_the_device_stays_known_on_the_host() -> None:
     assert blocks.cached_tokens(Prompt([97, 97, 98])) == 2
 
 
+def test_what_may_not_be_loaded_counts_only_where_the_device_has_it() -> None:
+    blocks = KvBlocks(BLOCK)
+    blocks.apply([stored("a", "b", "c")])
+    blocks.follow(True, {b"a": None, b"b": None, b"c": None}, [])
+    blocks.apply([removed("b", "c")])
+    prompt = Prompt([97, 97, 98, 98, 99, 99, 1])
+    assert [blocks.cached_tokens(prompt, limit) for limit in (None, 5, 4, 3, 0)] == [6, 4, 4, 2, 2]
+
+
 def test_a_lost_store_holds_nothing_and_its_successor_is_understood() -> None:
     blocks = KvBlocks(BLOCK)
     blocks.apply([stored("a"), removed("a")])
