@@ -1,6 +1,6 @@
 """What of a prompt the replicas of a pool can use, as the index tells."""
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,17 @@ class Holder(NamedTuple):
 
     blocks: int
     node_id: str
+
+
+class Top(NamedTuple):
+    """The two nodes that hold most, the second for those on the first."""
+
+    first: Holder
+    second: Holder
+
+    def take(self, other: Holder) -> "Top":
+        """With another that holds more than the second."""
+        return Top(other, self.first) if other.blocks > self.first.blocks else Top(self.first, other)
 
 
 _NOWHERE = Holder(0, "")
@@ -52,7 +63,7 @@ def _spread(blocks: Mapping[str, int], tokens: Column, pool: Pool, size: int) ->
 
 def _spread_nodes(blocks: Mapping[str, int], found: Table[Found], pool: Pool, kin: Kin, size: int) -> None:
     """Write down what is in the store of each replica's node, and the most that is in another's."""
-    best = second = _NOWHERE
+    top = Top(_NOWHERE, _NOWHERE)
     node = found["node"]
     for node_id, count in blocks.items():
         places = kin.by_node.get(node_id)
@@ -60,16 +71,14 @@ def _spread_nodes(blocks: Mapping[str, int], found: Table[Found], pool: Pool, ki
             continue
         for place in places:
             node[place] = count * size
-        if count > best.blocks:
-            best, second = Holder(count, node_id), best
-        elif count > second.blocks:
-            second = Holder(count, node_id)
-    if best.blocks:
-        _write_remote(found, kin.places, best, pool, size)
-        _write_remote(found, kin.by_node[best.node_id], second, pool, size)
+        if count > top.second.blocks:
+            top = top.take(Holder(count, node_id))
+    if top.first.blocks:
+        _write_remote(found, kin.places, top.first, pool, size)
+        _write_remote(found, kin.by_node[top.first.node_id], top.second, pool, size)
 
 
-def _write_remote(found: Table[Found], places: list[int], holder: Holder, pool: Pool, size: int) -> None:
+def _write_remote(found: Table[Found], places: Column | Sequence[int], holder: Holder, pool: Pool, size: int) -> None:
     remote, node = found["remote"], found["remote_node"]
     remote[places] = holder.blocks * size
     node[places] = pool.codes.get(holder.node_id, 0)

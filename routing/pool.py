@@ -7,8 +7,11 @@ the node's store takes `host_latency_s`, then `host_token_s` for each token. All
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from typing import NamedTuple
+
+import numpy as np
 
 from routing.books import Books
 from routing.fleet import Replica, Role
@@ -66,8 +69,8 @@ class Kind(NamedTuple):
 class Kin(NamedTuple):
     """Places of such replicas, and the same by node."""
 
-    places: list[int]
-    by_node: dict[str, list[int]]
+    places: Column
+    by_node: Mapping[str, Sequence[int]]
 
 
 @dataclass(slots=True)
@@ -116,12 +119,11 @@ def pool_of(replicas: Sequence[Replica], reports: Mapping[str, Report], rates: R
 
 
 def _kinds(replicas: Sequence[Replica]) -> Mapping[Kind, Kin]:
-    found: dict[Kind, Kin] = {}
+    found: dict[Kind, dict[str, list[int]]] = {}
     for place, replica in enumerate(replicas):
-        kin = found.setdefault(Kind(replica.kv_fingerprint, replica.block_size_tokens), Kin([], {}))
-        kin.places.append(place)
-        kin.by_node.setdefault(replica.node_id, []).append(place)
-    return found
+        kind = Kind(replica.kv_fingerprint, replica.block_size_tokens)
+        found.setdefault(kind, {}).setdefault(replica.node_id, []).append(place)
+    return {kind: Kin(np.array([*chain(*by_node.values())]), by_node) for kind, by_node in found.items()}
 
 
 def reports_of(ids: Sequence[str], reports: Mapping[str, Report]) -> Table[Report]:
