@@ -5,6 +5,7 @@ gives no lane anything more. So once `withdraw` says that nothing is landing, th
 """
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 
 from kvtransfer.errors import FramingError
@@ -14,12 +15,14 @@ class LandingField:
     """One for each control connection of a destination. Every method may be called from any thread."""
 
     def __init__(self) -> None:
+        self.expected_at = 0.0  # when blocks were last taken, in monotonic time
         self._lock = threading.Lock()
         self._slots: dict[int, dict[int, memoryview]] = {}
         self._landing: dict[int, int] = {}
 
     def expect(self, pull: int, slots: Mapping[int, memoryview]) -> None:
         """The pull has taken these blocks, by position."""
+        self.expected_at = time.monotonic()
         with self._lock:
             self._slots.setdefault(pull, {}).update(slots)
 
@@ -55,6 +58,12 @@ class LandingField:
         with self._lock:
             self._slots.pop(pull, None)
             return pull in self._landing
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether blocks were taken that no lane has begun to bring."""
+        with self._lock:
+            return any(self._slots.values())
 
     @property
     def landing(self) -> int:

@@ -7,6 +7,7 @@ several cores. The kernel's own timeouts end a call that moves nothing for `stal
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import Sequence
 
 from kvtransfer.errors import FrameTruncated
@@ -22,6 +23,7 @@ class LaneSocket:
     """Frames and bytes, in one direction. Raises `OSError` when the peer is gone, `TimeoutError` when it stalls."""
 
     def __init__(self, sock: socket.socket, stall_s: float) -> None:
+        self.received_at = time.monotonic()
         self._sock = sock
         sock.setblocking(True)
         timeout = struct.pack("ll", int(stall_s), int(stall_s % 1 * 1e6))
@@ -47,6 +49,7 @@ class LaneSocket:
                 raise TimeoutError("the peer stopped in the middle of something") from None
             if not count:
                 raise FrameTruncated
+            self.received_at = time.monotonic()
             rest = _after(rest, count)
 
     def receive(self, max_frame_bytes: int) -> bytes | None:

@@ -31,12 +31,18 @@ class LandingLane:
         self._settings = settings
         self._landed = landed
         self._is_shut = False
+        self._lane: LaneSocket | None = None
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.fault: Exception = StoreLost("the peer closed the connection")
 
     def start(self, dial: Dial, join: Join) -> None:
         """Begin; once."""
         threading.Thread(target=self._run, args=(dial, join), name="kv-lane-in", daemon=True).start()
+
+    @property
+    def received_at(self) -> float:
+        """When bytes last came, in monotonic time; long ago before any."""
+        return float("-inf") if self._lane is None else self._lane.received_at
 
     def shut(self) -> None:
         """Make it end now: from then on it begins no slot, and leaves the one it is writing."""
@@ -50,7 +56,7 @@ class LandingLane:
             self._sock.connect(dial.where)
             if self._is_shut:  # before there was a connection to shut
                 return
-            lane = LaneSocket(self._sock, self._settings.stall_s)
+            lane = self._lane = LaneSocket(self._sock, self._settings.stall_s)
             lane.send([memoryview(frame(answer(_body(lane), dial.secret, dial.fingerprint, "store lane")))])
             verdict(_body(lane))
             lane.send([memoryview(frame(encode(join)))])

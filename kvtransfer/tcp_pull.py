@@ -7,6 +7,7 @@ not come, breaks the session: only then may the slot be used for something else.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -241,7 +242,15 @@ class PullSession:
         with contextlib.suppress(OSError):  # the reader learns of it
             while True:
                 await asyncio.sleep(self._settings.beat_s)
+                self._look_for_stalls()
                 await control.send(encode(Alive()))
+
+    def _look_for_stalls(self) -> None:
+        """The peer lives, but what was taken does not come. A lane may tell of bytes as late as after `stall_s`."""
+        heard_at = max([self._field.expected_at, *(lane.received_at for lane in self._lanes)])
+        if self._field.is_waiting and time.monotonic() - heard_at > 2 * self._settings.stall_s:
+            self._blame(TimeoutError("what was taken does not come"))
+            self.abort()
 
     def _blame(self, fault: Exception) -> None:
         """Only the first fault says why the session broke."""
