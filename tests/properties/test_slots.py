@@ -56,6 +56,7 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         self.gone: list[bytes] = []
         self.table = slot_table(SLOTS, self.policy, WEIGHTS, Watermarks(SLOTS - 2, SLOTS - 1), self._told)
         self.model = Model()
+        self.leaving: list[Block] = []
         self.now = 0.0
 
     def _told(self, key: bytes, readable: bool) -> None:
@@ -94,6 +95,36 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         assert evicted == len(self.gone) <= evictable
         for tenant in self._evicted():
             assert self.model.held(tenant) >= shares[tenant]
+
+    @rule(most=st.integers(1, 3))
+    def leave(self, most: int) -> None:
+        """Blocks that are to be copied elsewhere are pinned, and nobody is pushed below its share by it."""
+        shares, evictable = self._shares(self.model.tenants), set(self.model.evictable)
+        leaving = self.table.leave(most)
+        assert len(leaving) <= most
+        for block in leaving:
+            assert block.key in evictable
+            held = self.model.blocks[block.key]
+            assert (held.slot, held.tenant, held.checksum) == (block.slot, block.tenant, block.checksum)
+            held.pins += 1
+            self.leaving.append(held)
+        for tenant in {block.tenant for block in leaving}:
+            going = sum(block.tenant == tenant for block in leaving)
+            assert self.model.held(tenant) - going >= shares[tenant]
+
+    @precondition(lambda self: self.leaving)
+    @rule(data=st.data())
+    def let_go(self, data: st.DataObject) -> None:
+        """It is evicted, unless somebody else has it pinned."""
+        block = self.leaving.pop(data.draw(st.integers(0, len(self.leaving) - 1)))
+        self.table.let_go(block.slot)
+        block.pins -= 1
+        if block in self.model.distrusted and not block.pins:
+            self.model.distrusted.remove(block)
+        elif block not in self.model.distrusted and not block.pins:
+            (key,) = self.gone
+            assert self.model.blocks[key] is block
+        self._evicted()
 
     def _evicted(self) -> set[bytes]:
         """Only what was committed and unpinned may have gone; whose it was."""
@@ -142,10 +173,10 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         assert self.table.checksum(block.slot) == block.checksum
         block.pins += 1
 
-    @precondition(lambda self: self._pinned())
+    @precondition(lambda self: self._read())
     @rule(data=st.data())
     def unpin(self, data: st.DataObject) -> None:
-        block = data.draw(st.sampled_from(self._pinned()))
+        block = data.draw(st.sampled_from(self._read()))
         self.table.unpin([block.slot])
         block.pins -= 1
         if not block.pins and block in self.model.distrusted:
@@ -167,6 +198,10 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         assert self.table.is_in_use(key) == (key in self.model.blocks and key not in self.model.evictable)
         assert self.table.drop(key) == (key in self.model.evictable)
         self._evicted()
+
+    def _read(self) -> list[Block]:
+        """Blocks with a pin that is not of their leaving."""
+        return [b for b in self._pinned() if b.pins > sum(leaving is b for leaving in self.leaving)]
 
     def _pinned(self) -> list[Block]:
         return [b for b in (*self.model.blocks.values(), *self.model.distrusted) if b.pins]
@@ -192,7 +227,7 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
 
 def machine_of(policy: PolicyName) -> type[RuleBasedStateMachine]:
     machine = type(f"SlotTable_{policy}", (SlotTableAgainstDict,), {"policy": policy})
-    machine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
     return machine
 
 
