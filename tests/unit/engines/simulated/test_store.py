@@ -18,7 +18,7 @@ from cluster.engines.simulated.settings import SimulatedSettings, StoreAccess
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.server import StoreServer
-from kvtransfer.settings import StoreSettings
+from kvtransfer.settings import DiskSettings, StoreSettings
 from kvtransfer.tenant import tenant_of
 from tests.unit.engines.simulated.bench import (
     clear_prefix_cache,
@@ -46,11 +46,11 @@ async def until(condition: Callable[[], bool]) -> None:
 class Node:
     """One node: its store, and the engines that were started on it."""
 
-    def __init__(self, model: Path, network: LoopbackNetwork, slots: int) -> None:
+    def __init__(self, model: Path, network: LoopbackNetwork, slots: int, **limits: Any) -> None:
         self.settings = settings(model)
         self.socket_name = next(_names)
         self.network = network
-        self._stored = StoreSettings(slots * self.settings.block_bytes, self.socket_name)
+        self._stored = StoreSettings(slots * self.settings.block_bytes, self.socket_name, **limits)
         self.engines: list[SimulatedEngine] = []
 
     async def start_store(self) -> None:
@@ -82,8 +82,10 @@ class Node:
 
 
 @asynccontextmanager
-async def running_node(model: Path, network: LoopbackNetwork | None = None, slots: int = 512) -> AsyncIterator[Node]:
-    node = Node(model, network or LoopbackNetwork(), slots)
+async def running_node(
+    model: Path, network: LoopbackNetwork | None = None, slots: int = 512, **limits: Any
+) -> AsyncIterator[Node]:
+    node = Node(model, network or LoopbackNetwork(), slots, **limits)
     await node.start_store()
     try:
         yield node
@@ -287,3 +289,27 @@ async def test_a_tenant_reads_no_block_of_another_from_the_store(node: Node) -> 
         answer = await run(reader, replace(request(f"to {salt}", prompt, max_tokens=5), cache_salt=salt))
         assert cost(answer)[0] == blocks
         clear_prefix_cache(reader)
+
+
+async def test_a_prompt_that_went_to_disk_is_loaded_again_and_by_nobody_under_another_salt(
+    model: Path, tmp_path: Path
+) -> None:
+    disk = DiskSettings(str(tmp_path), 10_000_000, recall_s=5.0)
+    async with running_node(model, slots=14, disk=disk, high_watermark=0.5, low_watermark=0.3) as node:
+        engine, store, prompt = await node.engine(), node.server.store, prompt_of(100)
+        blocks = len(prompt) // node.settings.block_size
+        await until(lambda: store.disk is not None)
+
+        async def answer(salt: str, asked: list[int], committed: int) -> int:
+            """Blocks loaded; returns when the new ones are in the store and those that leave have left."""
+            clear_prefix_cache(engine)
+            given = await run(engine, replace(request(f"of {salt}", asked, max_tokens=1), cache_salt=salt))
+            await until(lambda: store.slot_statistics().committed_blocks >= committed)
+            await until(lambda: not store.crowding and not store._leaving)
+            return cost(given)[0]
+
+        assert await answer("a", prompt, blocks) == 0
+        assert await answer("a", prompt_of(100, 8), 2 * blocks) == 0
+        assert not all(store.is_in_arena(key) for key in store.readable())
+        assert await answer("b", prompt, 3 * blocks) == 0
+        assert await answer("a", prompt, 0) == blocks
