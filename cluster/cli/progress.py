@@ -1,11 +1,11 @@
-"""Shows what `cluster.models` reports: a bar with bytes and elapsed time on a terminal, a line for each step elsewhere.
+"""Shows how far commands are that take long: bars with elapsed time on a terminal, a line for each step elsewhere.
 
 Everything goes to standard error, so that a command's result can be piped.
 """
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from cluster.models.progress import Progress, Report
@@ -32,6 +32,29 @@ def shown(title: str) -> Iterator[Report]:
         yield report
 
 
+@contextmanager
+def slots_shown() -> Iterator[Callable[[str, int, int], None]]:
+    """A report function (a store's address, slots done, slots in all) whose progress is on screen until the block
+    ends.
+    """
+    if not sys.stderr.isatty():
+        yield _store_began
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def report(address: str, done: int, total: int) -> None:
+            if address not in tasks:
+                tasks[address] = bars.add_task(address)
+            bars.update(tasks[address], completed=done, total=total)
+
+        yield report
+
+
 class _Lines:
     """One line when a step begins."""
 
@@ -48,3 +71,8 @@ class _Lines:
                 file=sys.stderr,
                 flush=True,
             )
+
+
+def _store_began(address: str, done: int, total: int) -> None:
+    if not done:
+        print(f"verifying {address}: {total} slots", file=sys.stderr, flush=True)

@@ -8,6 +8,8 @@ it finds it or starts it with `ensure_store`.
 import asyncio
 import hashlib
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +17,8 @@ import ray
 from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from kvtransfer.aclient import AsyncStoreClient
+from kvtransfer.inspection import Dropped, SlotPage, StoreStatistics, Verified
 from kvtransfer.nixl import TransportChoice, open_agent
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
@@ -24,6 +28,9 @@ from kvtransfer.tcp_settings import TcpSettings
 log = logging.getLogger(__name__)
 
 NAMESPACE = "baton"
+PREFIX = "baton-store-"
+"""With which the name of every store's actor begins; the fingerprint and the node follow, then what tells settings
+apart."""
 RETRY_S = 0.5
 IDLE_LOOK_S = 0.5
 
@@ -60,7 +67,7 @@ class NodeStoreSettings:
         not know, and leaves by itself when its workers have gone.
         """
         kind = hashlib.sha256(repr(replace(self, node_id="", host="")).encode() + self.secret).hexdigest()
-        return f"baton-store-{self.fingerprint[:12]}-{self.node_id[:12]}-{kind[:8]}"
+        return f"{PREFIX}{self.fingerprint[:12]}-{self.node_id[:12]}-{kind[:8]}"
 
 
 class NodeStore:
@@ -79,6 +86,39 @@ class NodeStore:
                 self._server = await self._start()
                 self._idle_watch = asyncio.create_task(self._leave_when_idle(self._server))
         return StoreEndpoint(self._server.socket_name, self._server.address)
+
+    # For people, who need not be on the node
+
+    async def statistics(self) -> StoreStatistics:
+        """See `AsyncStoreClient`."""
+        async with self._visit() as visitor:
+            return await visitor.statistics()
+
+    async def slots(self, first_slot: int) -> SlotPage:
+        """See `AsyncStoreClient`."""
+        async with self._visit() as visitor:
+            return await visitor.slots(first_slot)
+
+    async def drop(self, keys: list[bytes]) -> Dropped:
+        """See `AsyncStoreClient`."""
+        async with self._visit() as visitor:
+            return await visitor.drop(keys)
+
+    async def verify(self, first_slot: int) -> Verified:
+        """See `AsyncStoreClient`."""
+        async with self._visit() as visitor:
+            return await visitor.verify(first_slot)
+
+    @asynccontextmanager
+    async def _visit(self) -> AsyncIterator[AsyncStoreClient]:
+        endpoint, settings = await self.endpoint(), self._settings
+        visitor = await AsyncStoreClient.connect(
+            endpoint.socket_name, settings.fingerprint, "baton store", settings.secret, settings.store.connect_s
+        )
+        try:
+            yield visitor
+        finally:
+            await visitor.close()
 
     async def _start(self) -> StoreServer:
         settings = self._settings
