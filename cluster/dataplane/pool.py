@@ -146,6 +146,10 @@ class WorkerPool:
         """The latest load of each connected worker."""
         return {link.replica_id: link.load for link in self._links.values() if link.load is not None}
 
+    def nodes(self) -> dict[str, str]:
+        """The node of each connected worker."""
+        return {link.replica_id: link.info.node_id for link in self._links.values() if link.info is not None}
+
     def statistics(self) -> list[LinkStatistics]:
         """Every link, also those of workers that are not listed any more but still have streams."""
         return [

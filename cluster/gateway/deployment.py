@@ -14,6 +14,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
+from cluster.coordinator.observer import EndListener
 from cluster.coordinator.routing_choice import Routing, choose_routing
 from cluster.dataplane.pool import WorkerPool
 from cluster.gateway.discovery import Discovery
@@ -23,6 +24,7 @@ from cluster.gateway.metrics import GatewayMetrics
 from cluster.gateway.routing_metrics import RoutingCollector
 from cluster.gateway.settings import GatewaySettings
 from cluster.gateway.tracing import Tracing, exporting_to
+from cluster.gateway.worker_metrics import WorkerCollector
 from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
 from configs.schema import BatonConfig, VllmEngineConfig
@@ -58,7 +60,8 @@ class Gateway:
         routing = choose_routing(config)
         feed = KvIndexFeed(routing.index, routing.gone)
         self._pool = WorkerPool(await asyncio.to_thread(pool_settings, config, path), feed)
-        metrics = GatewayMetrics(self._pool.loads)
+        metrics = GatewayMetrics()
+        metrics.collect_from(WorkerCollector(self._pool.loads, self._pool.nodes))
         metrics.collect_from(RoutingCollector(routing))
         self._tracing = _tracing(config.gateway.otlp_traces_endpoint)
         coordinator = self._coordinator(routing, self._pool, metrics)
@@ -77,7 +80,9 @@ class Gateway:
         return app
 
     def _coordinator(self, routing: Routing, pool: WorkerPool, metrics: GatewayMetrics) -> Coordinator:
-        listeners = [routing.learner(pool.fleet), *([self._tracing] if self._tracing is not None else [])]
+        listeners: list[EndListener] = [routing.learner(pool.fleet), metrics.reuse(pool.fleet)]
+        if self._tracing is not None:
+            listeners.append(self._tracing)
         return Coordinator(
             pool,
             routing.router,

@@ -4,7 +4,7 @@ Owns a registry of its own, so that several gateways may live in one process and
 bytes, tokens and blocks; every name begins with `baton_`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -12,10 +12,11 @@ from prometheus_client.registry import Collector
 
 from cluster.coordinator.observer import Ended
 from cluster.coordinator.workers import GenerationRequest
-from cluster.dataplane.frames import LegReport, Load, Role
+from cluster.dataplane.frames import LegReport, Role
 from cluster.gateway.prediction_metrics import PredictionMetrics
+from cluster.gateway.reuse_metrics import ReuseMetrics
 from cluster.gateway.token_gaps import TokenGaps
-from cluster.gateway.worker_metrics import WorkerCollector
+from routing.fleet import Fleet
 from routing.router import Decision, Predicted
 
 _TTFT_S = (0.005, 0.01, 0.02, 0.04, 0.06, 0.1, 0.15, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640)
@@ -27,7 +28,7 @@ _TOTAL_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640)
 class GatewayMetrics:
     """Implements `cluster.coordinator.observer.Observer`. Labels have few values, so the registry stays small."""
 
-    def __init__(self, worker_loads: Callable[[], Mapping[str, Load]] | None = None) -> None:
+    def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self._requests = Counter("baton_requests", "Requests by how they ended.", ["outcome"], registry=registry)
         self._attempts = Counter(
@@ -55,12 +56,10 @@ class GatewayMetrics:
         self._placement = cache(self._attempts.labels)
         self._part = cache(self._parts.labels)
         self._role = {role: self._legs.labels(role) for role in ("prefill", "decode")}
-        if worker_loads is not None:
-            self.watch(worker_loads)
 
-    def watch(self, worker_loads: Callable[[], Mapping[str, Load]]) -> None:
-        """Show the workers' last reports, by replica, at each scrape. Called at most once."""
-        self._registry.register(WorkerCollector(worker_loads))
+    def reuse(self, fleet: Callable[[], Fleet]) -> ReuseMetrics:
+        """What is to be told of ended requests, too. Called at most once."""
+        return ReuseMetrics(self._registry, fleet)
 
     def collect_from(self, collector: Collector) -> None:
         """Show what `collector` has at each scrape."""

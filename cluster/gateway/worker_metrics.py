@@ -1,10 +1,12 @@
 """The workers' last load reports as metrics, read at scrape time. Keeps nothing: a replica that is gone is not shown.
 
-Every gateway shows every worker's report. Stores are shown by each worker of their node; aggregate with `max`.
+Every gateway shows every worker's report. Stores are shown by each worker of their node: aggregate with `max by (node)`
+before anything is summed.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -22,11 +24,29 @@ _LABELS = {
 """What the parts of a gauge's name after `/` mean, by family; see `cluster.workers.load`."""
 
 
-class WorkerCollector(Collector):
-    """Turns `Mapping[replica_id, Load]` into metric families labelled by replica."""
+_ALONE = {"store_slots": "store_capacity_slots"}
+"""What gauges are called whose name is a family's, too."""
 
-    def __init__(self, worker_loads: Callable[[], Mapping[str, Load]]) -> None:
+NODE_DIGITS = 12
+"""How much of a node's id is shown, as in the names of stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Whose:
+    """Who reports."""
+
+    replica_id: str
+    node: str
+
+
+class WorkerCollector(Collector):
+    """Turns loads, by replica, into metric families labelled by replica, and those of stores by node as well."""
+
+    def __init__(
+        self, worker_loads: Callable[[], Mapping[str, Load]], worker_nodes: Callable[[], Mapping[str, str]]
+    ) -> None:
         self._worker_loads = worker_loads
+        self._worker_nodes = worker_nodes
 
     def describe(self) -> list[Metric]:
         """Nothing: names depend on what workers report."""
@@ -35,11 +55,12 @@ class WorkerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All families, by name."""
         families: dict[str, Metric] = {}
+        nodes = self._worker_nodes()
         for replica_id, load in sorted(self._worker_loads().items()):
             for name, value in _now(load).items():
                 _gauge(families, f"baton_worker_{name}", "replica").add_metric([replica_id], value)
             for name, value in load.gauges.items():
-                _add_gauge(families, replica_id, name, value)
+                _add_gauge(families, _Whose(replica_id, nodes.get(replica_id, "")[:NODE_DIGITS]), name, value)
             for name, value in load.counters.items():
                 _counter(families, f"baton_worker_{_fit(name)}").add_metric([replica_id], value)
         yield from families.values()
@@ -57,17 +78,17 @@ def _now(load: Load) -> dict[str, float]:
     }
 
 
-def _add_gauge(families: dict[str, Metric], replica_id: str, name: str, value: float) -> None:
+def _add_gauge(families: dict[str, Metric], whose: _Whose, name: str, value: float) -> None:
     """`store_slots/free` and its like are one family by state, the others stand for themselves."""
+    if not name.startswith("store_"):
+        _gauge(families, f"baton_worker_{_fit(name)}", "replica").add_metric([whose.replica_id], value)
+        return
     family, *parts = name.split("/")
     labels = _LABELS.get(family, ())
-    if parts and len(parts) == len(labels):
-        _gauge(families, f"baton_{family}", "replica", *labels).add_metric([replica_id, *parts], value)
-    elif name == "store_slots":
-        _gauge(families, "baton_store_capacity_slots", "replica").add_metric([replica_id], value)
-    else:
-        prefix = "baton" if name.startswith("store_") else "baton_worker"
-        _gauge(families, f"{prefix}_{_fit(name)}", "replica").add_metric([replica_id], value)
+    if len(parts) != len(labels):
+        family, parts, labels = _ALONE.get(name, name), [], ()
+    gauge = _gauge(families, f"baton_{_fit(family)}", "node", "replica", *labels)
+    gauge.add_metric([whose.node, whose.replica_id, *parts], value)
 
 
 def _gauge(families: dict[str, Metric], name: str, *labels: str) -> GaugeMetricFamily:

@@ -11,6 +11,7 @@ from cluster.coordinator.routing_choice import choose_routing
 from cluster.dataplane.frames import LegReport, Load
 from cluster.gateway.metrics import GatewayMetrics
 from cluster.gateway.routing_metrics import RoutingCollector
+from cluster.gateway.worker_metrics import WorkerCollector
 from routing.index import Tier
 from routing.router import Decision, Predicted
 from tests.simulation.world import request
@@ -150,7 +151,7 @@ def test_workers_are_shown_as_they_last_reported_and_not_after_they_are_gone() -
         "p0": IDLE,
     }
     metrics = GatewayMetrics()
-    metrics.watch(lambda: loads)
+    metrics.collect_from(WorkerCollector(lambda: loads, lambda: {"d0": "0123456789abcdef"}))
     samples = scraped(metrics)
     assert samples["baton_worker_running", "d0"] == 3
     assert samples["baton_worker_running", "p0"] == 0
@@ -158,10 +159,10 @@ def test_workers_are_shown_as_they_last_reported_and_not_after_they_are_gone() -
     assert samples["baton_worker_kv_usage", "d0"] == 0.5
     assert samples["baton_worker_healthy", "p0"] == 1
     assert samples["baton_worker_loaded_blocks_total", "d0"] == 9
-    assert samples["baton_store_slots", "d0", "free"] == 7
-    assert samples["baton_store_capacity_slots", "d0"] == 9
-    assert samples["baton_store_moved_bytes", "pulled", "tcp", "d0"] == 4096
-    assert samples["baton_store_pins", "d0"] == 2
+    assert samples["baton_store_slots", "0123456789ab", "d0", "free"] == 7
+    assert samples["baton_store_capacity_slots", "0123456789ab", "d0"] == 9
+    assert samples["baton_store_moved_bytes", "pulled", "tcp", "0123456789ab", "d0"] == 4096
+    assert samples["baton_store_pins", "0123456789ab", "d0"] == 2
     assert samples["baton_worker_odd_name", "d0"] == 1
     loads.clear()
     assert not [key for key in scraped(metrics) if key[0].startswith("baton_worker")]
