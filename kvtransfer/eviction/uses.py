@@ -1,7 +1,7 @@
 """How many prompts have used a block, remembered beyond its eviction.
 
-Takes about 700 bytes for each slot of the table. Blocks are known by a hash of 64 bits: two that share one, if there ever
-are, are counted as one and lose nothing but their place in the queue.
+Takes about 700 bytes for each slot of the table. Blocks are known by a hash of 64 bits: two that share one, if there
+ever are, are counted as one and lose nothing but their place in the queue.
 """
 
 from collections import OrderedDict
