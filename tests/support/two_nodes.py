@@ -96,7 +96,7 @@ async def two_nodes(
     ):
         pool.update({WORKERS[0]: first.address, WORKERS[1]: second.address})
         await pool.wait_for(lambda fleet: sum(r.ready for r in fleet.replicas.values()) == len(WORKERS), DEADLINE_S)
-        metrics = GatewayMetrics(pool.loads)
+        metrics = GatewayMetrics()
         coordinator = Coordinator(
             pool, router, routing.ledger, time.monotonic, random.Random(0), CoordinatorSettings(), metrics
         )
