@@ -4,60 +4,60 @@ Invariant (`check`): `oldest_s` is when the first taken of the pins it still has
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 
 from kvtransfer.transport import BlockKey
 
 
-@dataclass(slots=True)
-class _Taking:
-    """Pins that go together."""
-
-    number: int
-    slots: list[int] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class Holdings:
-    """Slots that the owner called `name` has pinned, one entry for each pin."""
+    """Slots that the owner called `name` has pinned, one entry for each pin. Pins that go together have one number."""
 
-    name: str
-    _by_key: dict[BlockKey, list[_Taking]] = field(default_factory=dict)
-    _by_handoff: dict[str, _Taking] = field(default_factory=dict)
-    _since_s: dict[int, float] = field(default_factory=dict)  # by number, oldest first
-    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._by_key: dict[BlockKey, list[tuple[int, int]]] = {}  # numbers and slots, oldest first
+        self._by_handoff: dict[str, tuple[int, list[int]]] = {}
+        self._since_s: dict[int, float] = {}  # by number, oldest first
+        self._numbers: Iterator[int] = itertools.count()
 
     def add(self, key: BlockKey, slot: int, now: float) -> None:
         """A pin of this block."""
-        taking = _Taking(next(self._numbers))
-        self._more(taking, [slot], now)
-        self._by_key.setdefault(key, []).append(taking)
+        number = next(self._numbers)
+        self._since_s[number] = now
+        self._by_key.setdefault(key, []).append((number, slot))
 
     def take(self, keys: Iterable[BlockKey]) -> list[int]:
         """Give up the oldest pin of each key that has one."""
         slots = []
         for key in keys:
-            if key in self._by_key:
-                slots += self._give_up(self._by_key[key].pop(0))
-                if not self._by_key[key]:
+            pins = self._by_key.get(key)
+            if pins is not None:
+                number, slot = pins.pop(0)
+                del self._since_s[number]
+                slots.append(slot)
+                if not pins:
                     del self._by_key[key]
         return slots
 
     def gather(self, handoff_id: str, slots: Sequence[int], now: float) -> None:
         """More pins for a hand-off."""
         if handoff_id not in self._by_handoff:
-            self._by_handoff[handoff_id] = _Taking(next(self._numbers))
-        self._more(self._by_handoff[handoff_id], slots, now)
+            self._by_handoff[handoff_id] = (next(self._numbers), [])
+        number, gathered = self._by_handoff[handoff_id]
+        gathered.extend(slots)
+        if gathered:
+            self._since_s.setdefault(number, now)
 
     def release(self, handoff_id: str) -> list[int] | None:
         """Give up a hand-off's pins; None when nothing was gathered for it."""
-        taking = self._by_handoff.pop(handoff_id, None)
-        return None if taking is None else self._give_up(taking)
+        number, slots = self._by_handoff.pop(handoff_id, (None, None))
+        if number is not None:
+            self._since_s.pop(number, None)
+        return slots
 
     def slots(self) -> list[int]:
         """All of them."""
-        return [slot for taking in self._takings() for slot in taking.slots]
+        single = [slot for pins in self._by_key.values() for _, slot in pins]
+        return single + [slot for _, slots in self._by_handoff.values() for slot in slots]
 
     @property
     def oldest_s(self) -> float | None:
@@ -66,18 +66,7 @@ class Holdings:
 
     def check(self) -> None:
         """Assert the invariant: for tests."""
-        assert self._since_s.keys() == {taking.number for taking in self._takings() if taking.slots}
+        numbers = {number for pins in self._by_key.values() for number, _ in pins}
+        numbers |= {number for number, slots in self._by_handoff.values() if slots}
+        assert self._since_s.keys() == numbers
         assert list(self._since_s.values()) == sorted(self._since_s.values())
-
-    def _takings(self) -> list[_Taking]:
-        single = [taking for takings in self._by_key.values() for taking in takings]
-        return [*single, *self._by_handoff.values()]
-
-    def _more(self, taking: _Taking, slots: Sequence[int], now: float) -> None:
-        taking.slots.extend(slots)
-        if taking.slots:
-            self._since_s.setdefault(taking.number, now)
-
-    def _give_up(self, taking: _Taking) -> list[int]:
-        self._since_s.pop(taking.number, None)
-        return taking.slots
