@@ -98,7 +98,7 @@ def _cells(line: SlotLine, slot_bytes: int) -> tuple[str, ...]:
 
 def _rendered(table: Table) -> str:
     out = io.StringIO()
-    Console(file=out, width=WIDTH).print(table)
+    Console(file=out, width=WIDTH, markup=False, emoji=False, highlight=False).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

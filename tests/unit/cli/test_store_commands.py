@@ -16,6 +16,7 @@ from tests.unit.cli.test_command import baton
 
 SLOT_BYTES = 64
 SLOTS = 2500  # more than a page
+ADDRESS = "tcp://[fd00::1]:4100"
 KEYS = [bytes([i]) * 32 for i in range(12)]
 
 
@@ -45,7 +46,7 @@ async def filled() -> AsyncIterator[Filled]:
         for key, slot in zip(KEYS, (await writer.reserve(KEYS)).slots, strict=True):
             assert slot is not None
             await writer.commit([key], [block_checksum(arena.slot(slot))])
-        yield Filled(writer, arena, NamedStore("0a1b", "tcp://here:1", visitor))
+        yield Filled(writer, arena, NamedStore("0a1b", ADDRESS, visitor))
 
 
 async def test_statistics_have_a_column_for_each_store(filled: Filled) -> None:
@@ -53,10 +54,11 @@ async def test_statistics_have_a_column_for_each_store(filled: Filled) -> None:
     found = await stores.statistics([filled.named, filled.named])
     shown = store_tables.statistics(found)
     assert "0a1b" in shown
+    assert shown.count(ADDRESS) == 2
     assert "988 / 1500 / 10 / 2" in shown
     assert "client 'engine'" in shown
     (told, _) = json.loads(store_tables.to_json(found))
-    assert (told["node"], told["address"], told["result"]["pins"]) == ("0a1b", "tcp://here:1", 2)
+    assert (told["node"], told["address"], told["result"]["pins"]) == ("0a1b", ADDRESS, 2)
     assert told["result"]["oldest_pin"]["owner"] == "client 'engine'"
 
 
@@ -87,7 +89,7 @@ async def test_every_slot_is_verified_and_progress_told(filled: Filled) -> None:
     told: list[tuple[str, int, int]] = []
     (found,) = await stores.verify([filled.named], lambda *progress: told.append(progress))
     assert found.result == Verification(12, [KEYS[7]])
-    assert told == [("tcp://here:1", 0, SLOTS), ("tcp://here:1", SLOTS, SLOTS)]
+    assert told == [(ADDRESS, 0, SLOTS), (ADDRESS, SLOTS, SLOTS)]
     assert store_tables.verifications([found]).splitlines() == [
         "0a1b: 12 blocks verified, 1 corrupt and forgotten",
         f"  {KEYS[7].hex()}",
@@ -99,7 +101,7 @@ async def test_every_slot_is_verified_and_progress_told(filled: Filled) -> None:
 async def test_a_store_without_an_arena_is_shown_too() -> None:
     with running_store("cli", SLOTS * SLOT_BYTES) as thread:
         visitor = await connect(thread, "person")
-        named = [NamedStore("0a1b", "tcp://here:1", visitor)]
+        named = [NamedStore("0a1b", ADDRESS, visitor)]
         assert "0 / 0 / 0 / 0" in store_tables.statistics(await stores.statistics(named))
         assert (await stores.listing(named, 5))[0].result == Listing(0, [], False)
         assert (await stores.verify(named, lambda *_: None))[0].result == Verification(0, [])
