@@ -48,7 +48,9 @@ class SlotTable:
     def reserve(
         self, keys: Sequence[BlockKey], owner: Owner, tenant: Tenant = NO_TENANT, now: float = 0.0
     ) -> Reservation:
-        """Slots for `owner` to write the blocks that are not here. What is here counts as used, so it goes last."""
+        """Slots for `owner` to write, from `now` on, the blocks that are not here. What is here counts as used, so it
+        goes last.
+        """
         for key in reversed(keys):
             self._touch(key)
         missing = sum(key not in self._by_key for key in dict.fromkeys(keys))

@@ -60,6 +60,7 @@ async def test_a_connected_worker_is_in_the_fleet_as_it_describes_itself() -> No
             "w1": Replica("w1", Role.DECODE, "node", "kv", 16, 4096, 0, True, ReplicaLoad(3, 2, 1, 70, 0.5))
         }
         assert pool.info("w1") == worker_info()
+        assert pool.nodes() == {"w1": "node"}
 
 
 async def test_a_leg_arrives_whole_and_its_tokens_come_back() -> None:
@@ -287,6 +288,7 @@ async def test_pings_keep_an_idle_connection_alive_and_silence_after_the_greetin
         began = asyncio.get_running_loop().time()
         await until(lambda: asyncio.get_running_loop().time() > began + 3 * QUICK.dead_s)
         assert pool.info("w1") == worker_info()
+        assert pool.nodes() == {"w1": "node"}
         assert pool.statistics()[0].connects == 1
         assert pool.fleet().ready(Role.DECODE) == []  # its load is stale: no report came for `dead_s`
 
