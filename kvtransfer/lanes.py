@@ -54,16 +54,18 @@ class LaneSocket:
 
     def receive(self, max_frame_bytes: int) -> bytes | None:
         """The next frame's body, however long it takes to begin; None at the end of the stream."""
-        first = b""
-        while not first:
+        prefix = b""
+        while not prefix:
             try:
-                first = self._sock.recv(1)
+                prefix = self._sock.recv(LENGTH_BYTES)
             except BlockingIOError:
                 continue  # an idle lane: whether the peer lives is for the control connection to find out
-            if not first:
+            if not prefix:
                 return None
-        prefix = bytearray(first) + bytearray(LENGTH_BYTES - 1)
-        self.receive_into([memoryview(prefix)[1:]])
+        if len(prefix) < LENGTH_BYTES:
+            rest = bytearray(LENGTH_BYTES - len(prefix))
+            self.receive_into([memoryview(rest)])
+            prefix += rest
         body = bytearray(body_length(prefix, max_frame_bytes))
         self.receive_into([memoryview(body)])
         return bytes(body)

@@ -64,10 +64,13 @@ class Want(msgspec.Struct, frozen=True, tag="want"):
 
 
 class Take(msgspec.Struct, frozen=True, tag="take"):
-    """Of the oldest `Ready` without an answer, send these; the source may let go of the others."""
+    """Of the oldest `Ready` without an answer, send these; the source may let go of the others. `read_blocks`: how many
+    were read by NIXL.
+    """
 
     pull: int
     positions: list[int]
+    read_blocks: int = 0
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

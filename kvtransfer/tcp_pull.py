@@ -182,7 +182,7 @@ class PullSession:
             if not await reader.read(pull.progress.arena, slots, theirs):
                 await self._take_by_lane(ready.pull, slots)
                 return
-            await self._send(Take(ready.pull, []))
+            await self._send(Take(ready.pull, [], len(slots)))
             self._landed(ready.pull, list(slots), sum(map(len, slots.values())), "nixl")
 
     def _shown(self, memory: Memory) -> None:

@@ -189,6 +189,8 @@ class PushSession:
 
     def _take(self, push: _Push, message: Take) -> None:
         taking = push.progress.take(message.positions)
+        if message.read_blocks > 0:
+            self._source.count_pushed(min(message.read_blocks, len(taking.declined)), "nixl")
         self._source.release(taking.declined)
         for piece in taking.pieces:
             self.lanes.put(Parcel(push.progress, message.pull, piece.positions, piece.blocks))

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from kvtransfer.counters import Moved
 from kvtransfer.nixl import ArenaAccess, NixlAgent, NixlFault, open_agent
 from kvtransfer.pulling import PullSink
 from kvtransfer.store import Store
 from kvtransfer.tcp import TcpTransport
-from kvtransfer.transport import HandoffState
+from kvtransfer.transport import HandoffState, Medium
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, fresh_settings
 from tests.unit.kvtransfer.tcp_peers import KEYS, fill
 
@@ -49,6 +50,9 @@ async def blocks_by_nixl(source: TcpTransport, target: TcpTransport) -> int:
     ours.check()
     session = target.session(source.address)
     assert session is not None
+    medium: Medium = "nixl" if session.read_blocks else "tcp"
+    assert theirs.counters.traffic == {("pushed", medium): Moved(len(KEYS), len(KEYS) * SLOT_BYTES)}
+    assert ours.counters.traffic == {("pulled", medium): Moved(len(KEYS), len(KEYS) * SLOT_BYTES)}
     return session.read_blocks
 
 
