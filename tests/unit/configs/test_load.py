@@ -61,7 +61,7 @@ def test_an_unknown_key_names_its_path_the_nearest_key_and_all_others(tmp_path: 
 def test_a_key_of_the_other_engine_is_unknown_to_this_one(tmp_path: Path) -> None:
     text = HEAD + "    model: {path: m}\n    decode: {engine: {kind: vllm, speed: 2}}\n"
     assert mistakes(tmp_path, text) == [
-        "FILE: applications[0].args.decode.engine.speed: unknown key; allowed: kind, args, env"
+        "FILE: applications[0].args.decode.engine.speed: unknown key; allowed: kind, args, env, replay_tokens"
     ]
 
 
