@@ -30,6 +30,11 @@ from tests.unit.dataplane.peers import SECRET as GATEWAY_SECRET
 
 WORKERS = ("w0", "w1")
 
+SLOW_S = 0.1
+"""What the router believes a token of prompt to take: a fetch is waited for as long as computing is worth, and a busy
+machine must not make it late.
+"""
+
 
 @dataclass
 class Directed:
@@ -87,7 +92,8 @@ async def two_nodes(
     model: str, engines: Sequence[Engine], stores: Sequence[StoreThread], shape: Shape
 ) -> AsyncIterator[TwoNodes]:
     """Owns the engines, which are closed afterwards."""
-    routing = choose_routing(BatonConfig.model_validate({"model": {"path": model}}))
+    rates = {"prefill_token_s": SLOW_S}
+    routing = choose_routing(BatonConfig.model_validate({"model": {"path": model}, "router": {"rates": rates}}))
     router = Directed(routing.router)
     async with (
         _running(WORKERS[0], stores[0], engines[0], shape) as first,
