@@ -197,7 +197,7 @@ class TimeoutConfig(Frozen):
         60.0, description="how long decode waits for prefill's blocks before it recomputes"
     )
     replica_s: PositiveSeconds = Field(
-        60.0, description="how long a request that lost its replica waits when no other is there, before it fails"
+        120.0, description="how long a request that lost its replica waits when no other is there, before it fails"
     )
     load_s: PositiveSeconds = Field(5.0, description="an engine's round trip to its store; later, it goes on without")
     connect_s: PositiveSeconds = Field(5.0, description="opening and greeting a data-plane or store connection")

@@ -21,7 +21,7 @@ class CoordinatorSettings:
     max_attempts: int = 3
     request_s: float = 600.0
     handoff_s: float = 60.0
-    replica_s: float = 60.0
+    replica_s: float = 120.0
 
 
 class HandoffIds:
