@@ -21,6 +21,7 @@ from cluster.dataplane.pool import WorkerPool
 from cluster.dataplane.stream import WorkerStream
 from cluster.errors import ReplicaLost
 from cluster.models.identity import model_digest
+from cluster.runtime.ticket import NothingRuns
 from configs.schema import BatonConfig
 from tests.support.serving import TestCluster
 
@@ -225,6 +226,26 @@ async def test_blocks_move_through_the_nodes_store_and_decode_computes_only_the_
         )
         assert (done.pulled_blocks, done.recomputed_blocks) == (0, 0)
         assert pool.info("prefill").store_address == pool.info("decode").store_address
+
+
+async def test_people_see_the_store_through_its_actor(one_node: Workers) -> None:
+    from cluster.cli import stores
+    from cluster.cli.store_actors import find_stores
+
+    async with one_node.pool() as pool:
+        await connected(pool, one_node)
+        await hand_over(pool, [token + 2 for token in PROMPT])
+        address = pool.info("decode").store_address
+        (named,) = [each for each in await find_stores(None) if each.address == address]
+        assert [each.address for each in await find_stores(named.node)].count(address) == 1
+        (seen,) = await stores.statistics([named])
+        assert (seen.result.committed_blocks >= WHOLE_BLOCKS, seen.result.writing_slots) == (True, 0)
+        (verified,) = await stores.verify([named], lambda *_: None)
+        assert (verified.result.looked_at >= WHOLE_BLOCKS, verified.result.corrupt) == (True, [])
+        (dropped,) = await stores.drop([named], [""])
+        assert dropped.result.dropped == verified.result.looked_at
+        with pytest.raises(NothingRuns, match="no KV store runs on node 'elsewhere'; there are: "):
+            await find_stores("elsewhere")
 
 
 async def test_blocks_come_from_the_other_nodes_store(cluster: TestCluster, tiny_model: str) -> None:
