@@ -105,7 +105,7 @@ class DiskConfig(Frozen):
 
     path: str = Field(min_length=1, description="a folder on a fast local disk of every node; made when missing")
     bytes: Size = Field(description="of files, in all, for each store")
-    max_waiting_writes: int = Field(64, gt=0, description="while so many blocks wait to be written, no more are kept")
+    max_waiting_writes: int = Field(64, gt=0, description="at most so many blocks wait to be written")
     max_reads: int = Field(256, gt=0, description="blocks being read from disk at once")
     recall_s: PositiveSeconds = Field(0.25, description="the longest an engine's question waits for blocks on disk")
 

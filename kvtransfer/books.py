@@ -89,6 +89,11 @@ class StoreBooks:
         """How many blocks must go to reach the low watermark, once the high one is passed; 0 before."""
         return self._slots.crowding
 
+    @property
+    def excess(self) -> int:
+        """How many blocks there are beyond the low watermark."""
+        return self._slots.excess
+
     def make_room(self, blocks: int) -> int:
         """Evict up to so many blocks for nobody in particular; how many."""
         return self._slots.evict(blocks)

@@ -111,10 +111,12 @@ class StoreServer:
     async def _keep_room(self) -> None:
         """Evict down to the low watermark whenever the high one is passed, a batch at a time."""
         while True:
-            left = await self.store.until_crowded()
-            while left > 0 and (gone := self.store.make_room(min(left, EVICTED_AT_ONCE))):
-                left -= gone
-                await asyncio.sleep(0)
+            await self.store.until_crowded()
+            while excess := self.store.excess:
+                if self.store.make_room(min(excess, EVICTED_AT_ONCE)):
+                    await asyncio.sleep(0)
+                elif not await self.store.until_left():
+                    break
 
     async def _use_disk(self) -> None:
         """Open the disk tier, if one is wanted, as soon as the size of a block is known."""

@@ -14,7 +14,7 @@ class DiskSettings:
 
     path: str
     bytes: int
-    max_waiting_writes: int = 64  # blocks given up while so many wait are not kept
+    max_waiting_writes: int = 64  # no more blocks leave for the disk while so many wait
     max_reads: int = 256
     recall_s: float = 0.25  # the longest a pin waits for blocks on disk
 

@@ -68,8 +68,12 @@ class SlotTable:
     @property
     def crowding(self) -> int:
         """How many blocks must go to reach the low watermark, once the high one is passed; 0 before."""
-        used = len(self._slots) - len(self._free)
-        return used - self._marks.low if used > self._marks.high else 0
+        return self.excess if len(self._slots) - len(self._free) > self._marks.high else 0
+
+    @property
+    def excess(self) -> int:
+        """How many slots are in use beyond the low watermark."""
+        return max(0, len(self._slots) - len(self._free) - self._marks.low)
 
     def evict(self, count: int, wanting: Tenant | None = None) -> int:
         """Free up to `count` slots, for `wanting` or for whoever comes; how many."""

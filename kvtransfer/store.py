@@ -16,6 +16,7 @@ from kvtransfer.handoffs import HandoffView
 from kvtransfer.inspected_books import InspectedBooks
 from kvtransfer.settings import StoreSettings
 from kvtransfer.signals import Signals
+from kvtransfer.tiered_books import LEFT
 from kvtransfer.transport import BlockKey, CommittedBlock, HandoffState, Medium
 
 
@@ -34,10 +35,16 @@ class Store(InspectedBooks):
             await self._signals.changed(self)
         return self.arena
 
-    async def until_crowded(self) -> int:
-        """How many blocks must go, as soon as the high watermark is passed. Looks at the next reservation first."""
+    async def until_crowded(self) -> None:
+        """Return when the next reservation has left the store beyond its high watermark."""
         await self._signals.changed(CROWDED)
-        return self.crowding
+
+    async def until_left(self) -> bool:
+        """Return when a block has left for the disk; False at once when none is on its way."""
+        if self._leaving:
+            await self._signals.changed(LEFT)
+            return True
+        return False
 
     async def until(self, handoff_id: str, is_enough: Callable[[HandoffView], bool]) -> HandoffView:
         """The announced hand-off as soon as it is enough. The caller has joined it, and brings the deadline."""

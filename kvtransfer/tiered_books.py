@@ -16,6 +16,9 @@ from kvtransfer.settings import StoreSettings
 from kvtransfer.slot_records import LeavingBlock, Owner
 from kvtransfer.transport import BlockKey
 
+LEFT = "left"
+"""What `changed` is told when a block has left for the disk."""
+
 
 class TieredBooks(StoreBooks):
     """Without a disk it is `StoreBooks`. Files are read and written elsewhere; nothing here waits."""
@@ -45,11 +48,16 @@ class TieredBooks(StoreBooks):
         """See `StoreBooks`. Blocks that are on their way to disk make room soon."""
         return max(0, super().crowding - self._leaving)
 
+    @property
+    def excess(self) -> int:
+        """See `StoreBooks` and `crowding`."""
+        return max(0, super().excess - self._leaving)
+
     def make_room(self, blocks: int) -> int:
-        """See `StoreBooks`. With a disk, room comes as blocks are written."""
+        """See `StoreBooks`. With a disk, room comes as blocks are written, and no more leave than can wait for that."""
         if self.disk is None:
             return super().make_room(blocks)
-        leaving = self._slots.leave(blocks)
+        leaving = self._slots.leave(min(blocks, self.disk.room))
         for block in leaving:
             self._leave(self.disk, block)
         return len(leaving)
@@ -66,6 +74,7 @@ class TieredBooks(StoreBooks):
     def _left(self, slot: int) -> None:
         self._leaving -= 1
         self._moving -= 1
+        self._changed(LEFT)
         self._slots.let_go(slot)
 
     # Back into it

@@ -81,7 +81,7 @@ class DiskTier:
         if entry is not None:
             self._table.use(entry)
             return False
-        if self._writer.is_full:
+        if not self.room:
             self.counters.unkept_blocks += 1
             return False
         admission = self._table.admit(head.key, head.tenant)
@@ -91,6 +91,11 @@ class DiskTier:
             return False
         self._writer.submit(partial(self._folder.write, head, payload), partial(self._written, admission.entry, done))
         return True
+
+    @property
+    def room(self) -> int:
+        """How many blocks can be kept now."""
+        return self._writer.room
 
     def read(self, key: BlockKey, into: memoryview, done: Callable[[int | None], None]) -> None:
         """Bring a block that is on disk; `done` with its checksum, or with None when it could not be read."""
@@ -105,7 +110,7 @@ class DiskTier:
     @property
     def is_reading_enough(self) -> bool:
         """Whether no more should be read for now."""
-        return self._reader.is_full
+        return not self._reader.room
 
     def drop(self, key: BlockKey) -> bool:
         """Forget a block. False when it is not here."""

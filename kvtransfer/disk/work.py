@@ -13,12 +13,12 @@ class DiskWork(Protocol):
     """Carries out blocking jobs, begun in order, and says so in the loop."""
 
     @property
-    def is_full(self) -> bool:
-        """Whether so many jobs wait that none should be added."""
+    def room(self) -> int:
+        """How many more jobs should be added."""
         ...
 
     def submit(self, job: Callable[[], Any], done: Done) -> None:
-        """Carry out one more, whether full or not."""
+        """Carry out one more, whether there is room or not."""
         ...
 
     async def close(self) -> None:
@@ -27,7 +27,7 @@ class DiskWork(Protocol):
 
 
 class ThreadWork:
-    """`threads` threads, full with `most` jobs."""
+    """`threads` threads, with room for `most` jobs."""
 
     def __init__(self, name: str, threads: int, most: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -38,8 +38,8 @@ class ThreadWork:
         self._idle.set()
 
     @property
-    def is_full(self) -> bool:
-        return len(self._under_way) >= self._most
+    def room(self) -> int:
+        return max(0, self._most - len(self._under_way))
 
     def submit(self, job: Callable[[], Any], done: Done) -> None:
         future = self._pool.submit(job)

@@ -15,8 +15,8 @@ class SteppedWork:
         self._jobs: deque[tuple[Callable[[], Any], Done]] = deque()
 
     @property
-    def is_full(self) -> bool:
-        return len(self._jobs) >= self._most
+    def room(self) -> int:
+        return max(0, self._most - len(self._jobs))
 
     @property
     def is_busy(self) -> bool:

@@ -37,8 +37,8 @@ def content(key: bytes) -> bytes:
 async def start(tmp_path: Path, make_server: MakeServer) -> Start:
     """Starts a store of 8 slots over a disk of that many blocks, both below `tmp_path`."""
 
-    async def begin(blocks: int = 100, folder: str = "disk", **options: float) -> StoreServer:
-        disk = DiskSettings(str(tmp_path / folder), blocks * FILE_BYTES, recall_s=5.0)
+    async def begin(blocks: int = 100, max_waiting_writes: int = 64, **options: float) -> StoreServer:
+        disk = DiskSettings(str(tmp_path / "disk"), blocks * FILE_BYTES, max_waiting_writes, recall_s=5.0)
         server = await make_server(slots=SLOTS, disk=disk, high_watermark=0.75, low_watermark=0.5, **options)  # type: ignore[arg-type]
         server.store.attach(SLOT_BYTES)
         await until(lambda: server.store.disk is not None)
@@ -124,6 +124,21 @@ async def test_a_block_that_has_a_file_is_not_written_again(start: Start, engine
             await one.read(keys(1, number))
             await until(lambda: not server.store._leaving)
     assert (await one.client.statistics()).disk_written_blocks <= 20
+
+
+async def test_no_more_blocks_leave_than_can_wait_to_be_written(start: Start, engine: Join) -> None:
+    server = await start(max_waiting_writes=1)
+    one = await engine(server)
+    slots = (await one.client.reserve(keys(7))).slots
+    for key, slot in zip(keys(7), slots, strict=True):
+        assert slot is not None
+        one.arena.slot(slot)[:] = content(key)
+    await one.client.commit(keys(7), [block_checksum(content(key)) for key in keys(7)])
+    await one.client.reserve(keys(1))
+    await until(lambda: server.store.slot_statistics().free == SLOTS // 2)
+    assert set(server.store.readable()) == set(keys(7))
+    assert (await one.client.statistics()).disk_unkept_blocks == 0
+    assert await one.read(keys(7)) == 7
 
 
 async def test_files_are_bounded(start: Start, engine: Join, tmp_path: Path) -> None:
