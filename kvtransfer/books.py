@@ -175,6 +175,8 @@ class StoreBooks:
     def expire(self) -> None:
         """Drop hand-offs past their time; to be called now and then."""
         self._apply(self._handoffs.expire(self._clock()))
+        if self.crowding:  # all that could go was pinned when the high watermark was passed
+            self._changed(CROWDED)
 
     def join(self, handoff_id: str) -> None:
         """Somebody waits for a hand-off. Must be answered by `leave`."""
