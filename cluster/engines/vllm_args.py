@@ -11,7 +11,7 @@ from vllm.config import KVEventsConfig, KVTransferConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.platforms import current_platform
 
-from cluster.engines import vllm_replay
+from cluster.engines import vllm_cpu_seeds, vllm_replay
 from cluster.engines.vllm_settings import VllmEngineSettings
 from configs.errors import ConfigError, Problem
 from kvtransfer.connector.layout import SlotLayout
@@ -64,11 +64,12 @@ def _problems(args: Mapping[str, Any], known: Iterable[str]) -> Iterable[Problem
             yield Problem(SOURCE, key, f"vLLM has no such engine argument{hint}")
 
 
-def attach_replay(config: VllmConfig) -> bool:
-    """Let requests of the engine of `config` replay tokens; False where vLLM takes no logits processor of this kind."""
+def attach_processors(config: VllmConfig) -> bool:
+    """Give the engine of `config` our logits processors; False where vLLM takes none: it can replay nothing there."""
     if config.use_v2_model_runner or config.speculative_config is not None:
         return False
-    config.model_config.logits_processors = [*(config.model_config.logits_processors or ()), vllm_replay.NAME]
+    ours = [vllm_replay.NAME, *([vllm_cpu_seeds.NAME] if current_platform.is_cpu() else ())]
+    config.model_config.logits_processors = [*(config.model_config.logits_processors or ()), *ours]
     return True
 
 

@@ -15,7 +15,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from cluster.engines.engine import EngineRequest
-from cluster.engines.vllm_args import attach_connector, attach_replay, engine_args
+from cluster.engines.vllm_args import attach_connector, attach_processors, engine_args
 from cluster.engines.vllm_identity import fingerprint_of, traits_of
 from cluster.engines.vllm_ledger import Ledger
 from cluster.engines.vllm_observer import Observer, SchedulerState
@@ -67,7 +67,7 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
             raise EngineFailed(reason)
         fingerprint = fingerprint_of(config)
         attach_connector(config, settings, fingerprint)
-        means = Means(settings.replay_tokens if attach_replay(config) else 0, config.use_v2_model_runner)
+        means = Means(settings.replay_tokens if attach_processors(config) else 0, config.use_v2_model_runner)
         observer = partial(Observer, state=state, ledger=ledger)
         llm = AsyncLLM.from_vllm_config(config, stat_loggers=[observer], disable_log_stats=True)
     except (ValueError, RuntimeError, OSError) as error:

@@ -50,11 +50,14 @@ async def test_a_stop_string_ends_the_text_before_it(pair: EnginePair) -> None:
     assert stopped.text == text[: text.index(stop)]
 
 
-async def test_equal_seeds_give_equal_samples(pair: EnginePair) -> None:
-    prompt = pair.prompt(60)
+@pytest.mark.parametrize("tokens", [60, 600], ids=["one chunk", "several"])
+async def test_equal_seeds_give_equal_samples(pair: EnginePair, tokens: int) -> None:
+    prompt = pair.prompt(tokens)
     params = [sampling(temperature=1.0, seed=seed, max_tokens=12) for seed in (7, 7, 8)]
     first, again, other = [(await pair.reference(prompt, each)).tokens for each in params]
     assert first == again != other
+    await pair.ask(pair.decode, prompt)
+    assert (await pair.ask(pair.decode, prompt, params[0])).tokens == first
 
 
 async def test_logprobs_are_given_for_each_token(pair: EnginePair) -> None:
