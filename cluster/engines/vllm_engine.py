@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
+import psutil
+
 from cluster.dataplane.frames import Delta
 from cluster.engines.engine import BlocksChanged, EngineRequest, EngineStatistics
 from cluster.engines.vllm_deltas import DeltaStream
@@ -18,6 +20,7 @@ from cluster.engines.vllm_events import EventFeed
 from cluster.engines.vllm_ledger import Ledger, Leg
 from cluster.engines.vllm_settings import VllmEngineSettings
 from cluster.errors import EngineFailed
+from cluster.runtime.shared_memory import mapped_by, remove_unused
 from kvtransfer.fingerprint import KvFingerprint
 
 SHUTDOWN_S = 1.0
@@ -152,7 +155,9 @@ class VllmEngine:
         if llm.output_handler is not None:
             llm.output_handler.cancel()
             await asyncio.wait([llm.output_handler], timeout=SHUTDOWN_S)
+        files = mapped_by(child.pid for child in psutil.Process().children(recursive=True))
         await asyncio.to_thread(llm.shutdown, SHUTDOWN_S)
+        remove_unused(files)  # a rank that is killed leaves what its group shared
         llm.shutdown = _done  # its finaliser calls it once more, perhaps when the interpreter is half gone
 
     async def _step(self) -> None:
