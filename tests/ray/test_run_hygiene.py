@@ -3,11 +3,13 @@
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cluster.runtime.mark import FOLDER_VARIABLE
 from tests.support.driver import KINDS, Driver, Footprint, eventually, left_of
 from tests.support.serving import CONFIGS
 
@@ -17,6 +19,14 @@ SMALL = ("configs/simulated.yaml", "--set", "prefill.replicas=1", "--set", "deco
 TINY = ("--model", "tiny", "--set", "model.max_model_len=2048")
 LEAVE_S = 15.0
 """What the reaper may take after a driver that was killed."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _runs_of_their_own() -> Iterator[None]:
+    """A `baton serve` that starts elsewhere must not clear what a test here is about to. Sockets need a short path."""
+    with tempfile.TemporaryDirectory(prefix="b", dir="/tmp") as folder, pytest.MonkeyPatch.context() as environment:
+        environment.setenv(FOLDER_VARIABLE, folder)
+        yield
 
 
 @pytest.fixture(scope="module")

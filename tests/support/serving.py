@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import socket
 import subprocess
@@ -17,6 +18,8 @@ from typing import Any
 import httpx
 import yaml
 
+from cluster.runtime.mark import current
+from cluster.runtime.reaper import Reaper
 from configs.schema import BatonConfig
 
 BUSY = (
@@ -139,24 +142,30 @@ class TestCluster:
 
 @contextmanager
 def two_nodes(flags: dict[str, str]) -> Iterator[TestCluster]:
-    """A cluster of two nodes in a private temporary directory."""
-    with tempfile.TemporaryDirectory(prefix="b") as folder:
-        import os
+    """A cluster of two nodes in a private temporary directory. `flags` mark its processes as a run of this one's."""
+    reaper = Reaper(current())
+    try:
+        with tempfile.TemporaryDirectory(prefix="b") as folder:
+            os.environ.update({**flags, "RAY_TMPDIR": folder})
+            yield from _two_nodes()
+    finally:
+        reaper.close()
 
-        os.environ.update({**flags, "RAY_TMPDIR": folder})
-        import ray
-        from ray import serve
-        from ray.cluster_utils import Cluster
 
-        node = {"num_cpus": 32, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args={**node, "labels": {"node": "a"}})
-        try:
-            cluster.add_node(**{**node, "labels": {"node": "b"}})
-            cluster.connect(namespace="baton")
-            port = free_port()
-            serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
-            yield TestCluster(port)
-            serve.shutdown()
-        finally:
-            ray.shutdown()
-            cluster.shutdown()
+def _two_nodes() -> Iterator[TestCluster]:
+    import ray
+    from ray import serve
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 32, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "labels": {"node": "a"}})
+    try:
+        cluster.add_node(**{**node, "labels": {"node": "b"}})
+        cluster.connect(namespace="baton")
+        port = free_port()
+        serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
+        yield TestCluster(port)
+        serve.shutdown()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
