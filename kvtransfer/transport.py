@@ -1,9 +1,8 @@
 """The seam between a store and the network: how blocks come from another node's store.
 
 The destination asks for a hand-off's blocks, or for a prompt's blocks by the names workers gave them. It says what it
-lacks and the source pushes each block as it is committed. Implementations:
-`kvtransfer.tcp.TcpTransport` (real), `kvtransfer.loopback.LoopbackTransport` (in one process, for tests). One contract
-suite runs over all of them.
+lacks and the source pushes each block as it is committed. Implementations are in `kvtransfer.transports`: TCP, with
+NIXL where both nodes have it, and in one process, for tests. One contract suite runs over all of them.
 """
 
 from collections.abc import Sequence

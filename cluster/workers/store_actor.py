@@ -19,11 +19,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.inspection import Dropped, SlotPage, StoreStatistics, Verified
-from kvtransfer.nixl import TransportChoice, open_agent
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
-from kvtransfer.tcp import TcpTransport
-from kvtransfer.tcp_settings import TcpSettings
+from kvtransfer.transports.nixl import TransportChoice, open_agent
+from kvtransfer.transports.tcp import TcpTransport
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 log = logging.getLogger(__name__)
 

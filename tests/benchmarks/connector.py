@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.models.fetch import resolve
-from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
+from kvtransfer.transports.loopback import LoopbackNetwork
 from tests.benchmarks import machine
 from tests.benchmarks.spread import ratios, spread
 

@@ -26,7 +26,7 @@ from cluster.engines.simulated.settings import SimulatedSettings, StoreAccess
 from kvtransfer.protocol import AwaitHandoff
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
-from kvtransfer.tcp import TcpTransport
+from kvtransfer.transports.tcp import TcpTransport
 from kvtransfer.waits import HandoffWaits
 from tests.benchmarks import machine
 from tests.benchmarks.spread import spread

@@ -16,7 +16,7 @@ from kvtransfer.checksum import block_checksum
 from kvtransfer.protocol import AwaitHandoff
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
-from kvtransfer.tcp import TcpTransport
+from kvtransfer.transports.tcp import TcpTransport
 from kvtransfer.waits import HandoffWaits
 from tests.benchmarks.router_serve import serve
 from tests.benchmarks.store_cases import CASES, Case, Peer

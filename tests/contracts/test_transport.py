@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from kvtransfer.checksum import block_checksum
-from kvtransfer.loopback import LoopbackNetwork
-from kvtransfer.nixl import open_agent
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
-from kvtransfer.tcp import TcpTransport
 from kvtransfer.transport import Asked, HandoffState, PullResult, Transport
+from kvtransfer.transports.loopback import LoopbackNetwork
+from kvtransfer.transports.nixl import open_agent
+from kvtransfer.transports.tcp import TcpTransport
 
 SLOT_BYTES = 4096
 KEYS = [bytes([i]) * 32 for i in range(6)]

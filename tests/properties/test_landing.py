@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
 from kvtransfer.errors import FramingError
-from kvtransfer.landing import LandingField
+from kvtransfer.transports.landing import LandingField
 
 SLOT_BYTES = 8
 PULLS = st.integers(0, 2)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvtransfer.errors import StoreRefused
-from kvtransfer.push_progress import MAX_PIECE_BYTES, PushProgress
 from kvtransfer.transport import CommittedBlock
+from kvtransfer.transports.push_progress import MAX_PIECE_BYTES, PushProgress
 
 
 def block(position: int, block_bytes: int) -> CommittedBlock:

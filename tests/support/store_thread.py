@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from kvtransfer.client import StoreClient
-from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
-from kvtransfer.tcp import TcpTransport
 from kvtransfer.transport import Transport
+from kvtransfer.transports.loopback import LoopbackNetwork
+from kvtransfer.transports.tcp import TcpTransport
 
 SECRET = b"a secret for tests"
 START_S = 5.0

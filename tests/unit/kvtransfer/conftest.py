@@ -10,12 +10,12 @@ import pytest
 
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.client import StoreClient
-from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
-from kvtransfer.tcp import TcpTransport
-from kvtransfer.tcp_settings import TcpSettings
+from kvtransfer.transports.loopback import LoopbackNetwork
+from kvtransfer.transports.tcp import TcpTransport
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 SECRET = b"secret"
 FINGERPRINT = "fp"

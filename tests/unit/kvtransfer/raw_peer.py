@@ -7,7 +7,7 @@ import msgspec
 
 from kvtransfer.framing import LENGTH_BYTES, frame
 from kvtransfer.greeting import Refused
-from kvtransfer.tcp_frames import Alive, encode
+from kvtransfer.transports.tcp_frames import Alive, encode
 
 DEADLINE_S = 5
 

@@ -14,9 +14,9 @@ from kvtransfer.errors import RequestRefused, StoreLost
 from kvtransfer.framing import frame
 from kvtransfer.greeting import PROTOCOL_VERSION, Challenge, Greet, Welcome
 from kvtransfer.inspection import Oldest, Statistics, StoreStatistics
-from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.protocol import Reserve
 from kvtransfer.server import StoreServer
+from kvtransfer.transports.loopback import LoopbackNetwork
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, Connect, MakeServer, until
 from tests.unit.kvtransfer.raw_peer import RawPeer
 

@@ -7,7 +7,7 @@ import uvloop
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.protocol import HandoffEnded
 from kvtransfer.server import StoreServer
-from kvtransfer.tcp import TcpTransport
+from kvtransfer.transports.tcp import TcpTransport
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, fresh_settings
 
 KEYS = [b"a" * 32, b"b" * 32]

@@ -16,10 +16,10 @@ from cluster.engines.simulated.engine import SimulatedEngine, kv_fingerprint
 from cluster.engines.simulated.faults import Faults
 from cluster.engines.simulated.settings import SimulatedSettings, StoreAccess
 from kvtransfer.aclient import AsyncStoreClient
-from kvtransfer.loopback import LoopbackNetwork
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import DiskSettings, StoreSettings
 from kvtransfer.tenant import tenant_of
+from kvtransfer.transports.loopback import LoopbackNetwork
 from tests.unit.engines.simulated.bench import (
     clear_prefix_cache,
     has_store,

@@ -96,7 +96,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Memory(msgspec.Struct, frozen=True, tag="memory"):
-    """Blocks may also be read from the source's arena by NIXL: see `kvtransfer.nixl.ArenaAccess`."""
+    """Blocks may also be read from the source's arena by NIXL: see `kvtransfer.transports.nixl.ArenaAccess`."""
 
     version: str
     agent: bytes

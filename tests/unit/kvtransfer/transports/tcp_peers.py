@@ -7,7 +7,7 @@ from kvtransfer.auth import prove
 from kvtransfer.checksum import block_checksum
 from kvtransfer.greeting import PROTOCOL_VERSION, Challenge, Greet, Welcome
 from kvtransfer.store import Store
-from kvtransfer.tcp_frames import Announced, Join, Open, Pull, Ready, Session, Take, Want
+from kvtransfer.transports.tcp_frames import Announced, Join, Open, Pull, Ready, Session, Take, Want
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET
 from tests.unit.kvtransfer.raw_peer import RawPeer
 

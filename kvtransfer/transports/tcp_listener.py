@@ -10,14 +10,14 @@ from collections.abc import Callable
 import msgspec
 
 from kvtransfer.errors import FramingError, StoreRefused
-from kvtransfer.frame_socket import FrameSocket, prepare
 from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome
-from kvtransfer.nixl import NixlAgent
 from kvtransfer.tasks import TaskSet
-from kvtransfer.tcp_frames import Join, encode, first_from_destination
-from kvtransfer.tcp_push import PushSession, refuse
-from kvtransfer.tcp_settings import TcpSettings
 from kvtransfer.transport import BlockSource
+from kvtransfer.transports.frame_socket import FrameSocket, prepare
+from kvtransfer.transports.nixl import NixlAgent
+from kvtransfer.transports.tcp_frames import Join, encode, first_from_destination
+from kvtransfer.transports.tcp_push import PushSession, refuse
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvtransfer.errors import StoreLost
-from kvtransfer.frame_socket import FrameSocket, prepare
 from kvtransfer.greeting import MAX_GREETING_BYTES, answer, verdict
-from kvtransfer.tcp_settings import TcpSettings
+from kvtransfer.transports.frame_socket import FrameSocket, prepare
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 Where = tuple[Any, ...]
 """A socket address of the family it was resolved for."""

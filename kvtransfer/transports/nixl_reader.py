@@ -5,7 +5,7 @@ import ctypes
 from collections.abc import Mapping
 
 from kvtransfer.arena import Arena
-from kvtransfer.nixl import ArenaAccess, NixlAgent, NixlFault, Reading
+from kvtransfer.transports.nixl import ArenaAccess, NixlAgent, NixlFault, Reading
 
 
 class NixlReader:

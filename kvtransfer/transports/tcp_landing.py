@@ -11,11 +11,11 @@ import msgspec
 from kvtransfer.errors import FramingError, KvTransferError, StoreLost
 from kvtransfer.framing import frame
 from kvtransfer.greeting import MAX_GREETING_BYTES, answer, verdict
-from kvtransfer.landing import LandingField
-from kvtransfer.lanes import LaneSocket
-from kvtransfer.tcp_dial import Dial
-from kvtransfer.tcp_frames import Join, encode, payload
-from kvtransfer.tcp_settings import TcpSettings
+from kvtransfer.transports.landing import LandingField
+from kvtransfer.transports.lanes import LaneSocket
+from kvtransfer.transports.tcp_dial import Dial
+from kvtransfer.transports.tcp_frames import Join, encode, payload
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 Landed = Callable[[int, Sequence[int], int], None]
 """Told in the loop: a pull, the positions that are whole now (none when their lane broke), their bytes."""

@@ -12,8 +12,8 @@ from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.protocol import HandoffEnded
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
-from kvtransfer.tcp import TcpTransport
-from kvtransfer.tcp_settings import TcpSettings
+from kvtransfer.transports.tcp import TcpTransport
+from kvtransfer.transports.tcp_settings import TcpSettings
 from tests.contracts.engine_pair import Answer, sampling
 from tests.contracts.engine_simulated import SimulatedKind
 from tests.support.meddler import Fault, Meddler, untouched

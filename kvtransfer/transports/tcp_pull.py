@@ -14,14 +14,15 @@ from functools import partial
 import msgspec
 
 from kvtransfer.errors import FramingError, KvTransferError, StoreLost, StoreRefused
-from kvtransfer.frame_socket import FrameSocket
-from kvtransfer.landing import LandingField
-from kvtransfer.nixl import ArenaAccess, NixlAgent
-from kvtransfer.nixl_reader import NixlReader
-from kvtransfer.pull_progress import PullProgress
 from kvtransfer.tasks import TaskSet, outlast
-from kvtransfer.tcp_dial import Dial
-from kvtransfer.tcp_frames import (
+from kvtransfer.transport import Asked, BlockSink, HandoffState, Medium, PullResult
+from kvtransfer.transports.frame_socket import FrameSocket
+from kvtransfer.transports.landing import LandingField
+from kvtransfer.transports.nixl import ArenaAccess, NixlAgent
+from kvtransfer.transports.nixl_reader import NixlReader
+from kvtransfer.transports.pull_progress import PullProgress
+from kvtransfer.transports.tcp_dial import Dial
+from kvtransfer.transports.tcp_frames import (
     Alive,
     Announced,
     Cancel,
@@ -38,9 +39,8 @@ from kvtransfer.tcp_frames import (
     encode,
     from_source,
 )
-from kvtransfer.tcp_landing import LandingLane
-from kvtransfer.tcp_settings import TcpSettings
-from kvtransfer.transport import Asked, BlockSink, HandoffState, Medium, PullResult
+from kvtransfer.transports.tcp_landing import LandingLane
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from kvtransfer.framing import frame
-from kvtransfer.lanes import LaneSocket
 from kvtransfer.tasks import outlast
-from kvtransfer.tcp_frames import Payload, encode
-from kvtransfer.tcp_settings import TcpSettings
 from kvtransfer.transport import CommittedBlock
+from kvtransfer.transports.lanes import LaneSocket
+from kvtransfer.transports.tcp_frames import Payload, encode
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 
 class Recipient(Protocol):

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kvtransfer.errors import FrameTooLarge, FrameTruncated
-from kvtransfer.frame_socket import FrameSocket
 from kvtransfer.framing import frame
+from kvtransfer.transports.frame_socket import FrameSocket
 
 BODY = bytes(range(256)) * 4096 * 4  # more than the socket's buffers hold
 

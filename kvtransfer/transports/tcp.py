@@ -8,15 +8,15 @@ import asyncio
 import socket
 from urllib.parse import urlsplit
 
-from kvtransfer.frame_socket import prepare
 from kvtransfer.greeting import Gatekeeper
-from kvtransfer.nixl import NixlAgent
 from kvtransfer.tasks import TaskSet
-from kvtransfer.tcp_dial import Dial, resolve
-from kvtransfer.tcp_listener import Listener
-from kvtransfer.tcp_pull import PullSession
-from kvtransfer.tcp_settings import TcpSettings
 from kvtransfer.transport import Asked, BlockSink, BlockSource, HandoffState, PullResult
+from kvtransfer.transports.frame_socket import prepare
+from kvtransfer.transports.nixl import NixlAgent
+from kvtransfer.transports.tcp_dial import Dial, resolve
+from kvtransfer.transports.tcp_listener import Listener
+from kvtransfer.transports.tcp_pull import PullSession
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 
 class TcpTransport:

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from kvtransfer.counters import Moved
-from kvtransfer.nixl import ArenaAccess, NixlAgent, NixlFault, open_agent
 from kvtransfer.pulling import PullSink
 from kvtransfer.store import Store
-from kvtransfer.tcp import TcpTransport
 from kvtransfer.transport import HandoffState, Medium
+from kvtransfer.transports.nixl import ArenaAccess, NixlAgent, NixlFault, open_agent
+from kvtransfer.transports.tcp import TcpTransport
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, fresh_settings
-from tests.unit.kvtransfer.tcp_peers import KEYS, fill
+from tests.unit.kvtransfer.transports.tcp_peers import KEYS, fill
 
 pytest.importorskip("nixl", reason="the extra nixl is not installed")
 
@@ -99,7 +99,7 @@ def test_tcp_opens_no_agent() -> None:
 def test_auto_opens_no_agent_without_an_rdma_device(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
-    monkeypatch.setattr("kvtransfer.nixl.RDMA_DEVICES", tmp_path)
+    monkeypatch.setattr("kvtransfer.transports.nixl.RDMA_DEVICES", tmp_path)
     with caplog.at_level(logging.INFO):
         assert open_agent("auto") is None
     assert "this node has no RDMA device" in caplog.text

@@ -12,8 +12,9 @@ from kvtransfer.greeting import PROTOCOL_VERSION, Challenge, Greet
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
-from kvtransfer.tcp import TcpTransport
-from kvtransfer.tcp_frames import (
+from kvtransfer.transport import HandoffState
+from kvtransfer.transports.tcp import TcpTransport
+from kvtransfer.transports.tcp_frames import (
     Announced,
     Cancel,
     Ended,
@@ -24,10 +25,9 @@ from kvtransfer.tcp_frames import (
     Take,
     Want,
 )
-from kvtransfer.transport import HandoffState
 from tests.unit.kvtransfer.conftest import FINGERPRINT, QUICK, SECRET, SLOT_BYTES, until
 from tests.unit.kvtransfer.raw_peer import RawPeer
-from tests.unit.kvtransfer.tcp_peers import KEYS, Knock, fill, greeted, lane_of, let_in
+from tests.unit.kvtransfer.transports.tcp_peers import KEYS, Knock, fill, greeted, lane_of, let_in
 
 
 @pytest.fixture

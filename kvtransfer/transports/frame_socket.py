@@ -1,4 +1,4 @@
-"""Frames on one non-blocking TCP socket, for control connections and greetings; blocks travel on `kvtransfer.lanes`.
+"""Frames on one non-blocking TCP socket, for control connections and greetings; blocks travel on lanes.
 
 A frame that has begun to go out is finished even when its sender is cancelled, since half a frame would spoil the
 connection for everybody on it. A peer that takes no byte for `stall_s` is given up, and so is one that sends none.

@@ -12,9 +12,9 @@ from kvtransfer.checksum import block_checksum
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
-from kvtransfer.tcp import TcpTransport
-from kvtransfer.tcp_settings import TcpSettings
 from kvtransfer.transport import HandoffState
+from kvtransfer.transports.tcp import TcpTransport
+from kvtransfer.transports.tcp_settings import TcpSettings
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, until
 
 BLOCK_BYTES = 256 * 1024
@@ -50,7 +50,7 @@ async def test_a_source_that_is_killed_or_stopped_fails_the_pull_in_seconds(end:
     store = make_store()
     transport = TcpTransport(SECRET, FINGERPRINT, "127.0.0.1", settings=TcpSettings(stall_s=STALL_S))
     sink = PullSink(store)
-    module = "tests.unit.kvtransfer.test_peer_death"
+    module = __name__
     pipe = asyncio.subprocess.PIPE
     source = await asyncio.create_subprocess_exec(sys.executable, "-m", module, stdin=pipe, stdout=pipe)
     try:

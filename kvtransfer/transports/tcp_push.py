@@ -13,12 +13,13 @@ from dataclasses import astuple
 import msgspec
 
 from kvtransfer.errors import FramingError, NeverAnnounced, RequestRefused, StoreRefused
-from kvtransfer.frame_socket import FrameSocket
 from kvtransfer.greeting import refusal
-from kvtransfer.nixl import NixlAgent, NixlFault
-from kvtransfer.push_progress import PushProgress
 from kvtransfer.signals import Signals
-from kvtransfer.tcp_frames import (
+from kvtransfer.transport import BlockKey, BlockSource
+from kvtransfer.transports.frame_socket import FrameSocket
+from kvtransfer.transports.nixl import NixlAgent, NixlFault
+from kvtransfer.transports.push_progress import PushProgress
+from kvtransfer.transports.tcp_frames import (
     Alive,
     Announced,
     Cancel,
@@ -32,9 +33,8 @@ from kvtransfer.tcp_frames import (
     encode,
     from_destination,
 )
-from kvtransfer.tcp_lanes import Parcel, SendingLanes
-from kvtransfer.tcp_settings import TcpSettings
-from kvtransfer.transport import BlockKey, BlockSource
+from kvtransfer.transports.tcp_lanes import Parcel, SendingLanes
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 logger = logging.getLogger(__name__)
 

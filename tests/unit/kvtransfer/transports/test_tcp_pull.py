@@ -9,8 +9,9 @@ import pytest
 
 from kvtransfer.pulling import PullSink
 from kvtransfer.store import Store
-from kvtransfer.tcp import TcpTransport
-from kvtransfer.tcp_frames import (
+from kvtransfer.transport import HandoffState, Medium, PullResult
+from kvtransfer.transports.tcp import TcpTransport
+from kvtransfer.transports.tcp_frames import (
     Announced,
     Cancel,
     Ended,
@@ -20,11 +21,10 @@ from kvtransfer.tcp_frames import (
     Take,
     Want,
 )
-from kvtransfer.tcp_settings import TcpSettings
-from kvtransfer.transport import HandoffState, Medium, PullResult
+from kvtransfer.transports.tcp_settings import TcpSettings
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, until
 from tests.unit.kvtransfer.raw_peer import RawPeer
-from tests.unit.kvtransfer.tcp_peers import KEYS, FakeSource, fill
+from tests.unit.kvtransfer.transports.tcp_peers import KEYS, FakeSource, fill
 
 StartPull = Callable[..., "asyncio.Task[PullResult]"]
 

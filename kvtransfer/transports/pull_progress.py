@@ -1,11 +1,11 @@
-"""What one pull wants, what it has taken, what has come, and how it ended. Pure: `kvtransfer.tcp_pull` carries it."""
+"""What one pull wants, what it has taken, what has come, and how it ended. Pure: `tcp_pull` carries it."""
 
 from collections.abc import Mapping, Sequence
 
 from kvtransfer.arena import Arena
 from kvtransfer.errors import FramingError
-from kvtransfer.tcp_frames import Ended
 from kvtransfer.transport import BlockKey, BlockSink, HandoffState, Medium, PullResult
+from kvtransfer.transports.tcp_frames import Ended
 
 
 class PullProgress:
