@@ -18,7 +18,7 @@ pytestmark = [
 
 
 async def test_a_dead_engine_core_fails_streams_and_health(engine: VllmEngine) -> None:
-    """The last test that uses the shared engine ends it."""
+    """Ends the shared engine: the files of those who use it sort before this one."""
     ours = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("VLLM::")]
     assert len(ours) == 2
     core = next(child for child in ours if "EngineCore" in child.name())

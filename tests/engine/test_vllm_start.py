@@ -37,9 +37,3 @@ async def test_a_model_with_a_sliding_window_is_refused_with_the_reason(tmp_path
     (model / "config.json").write_text(json.dumps(config))
     with pytest.raises(EngineFailed, match="sliding window of 64 tokens"):
         await VllmEngine.create(replace(tiny_settings("nowhere", b"", 0), model=str(model)))
-
-
-async def test_two_ranks_are_refused() -> None:
-    settings = tiny_settings("nowhere", b"", 0)
-    with pytest.raises(EngineFailed, match="tensor_parallel_size is 2"):
-        await VllmEngine.create(replace(settings, args={**settings.args, "tensor_parallel_size": 2}))
