@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from cluster.coordinator.observer import Observer
 from cluster.coordinator.prefill_leg import prefill_sampling
 from cluster.coordinator.workers import GenerationRequest, Leg, Stream, Workers
-from cluster.dataplane.frames import Emitted, Fetch, Handoff, LegReport
+from cluster.dataplane.frames import Delta, Emitted, Fetch, Handoff, LegReport
 from cluster.errors import BatonError, ReplicaLost
 from routing.block_keys import PromptKeys
 from routing.ledger import Lease, Ledger
@@ -95,10 +95,14 @@ class Attempt:
             self._open_prefill(self.decision.prefill, order)
 
     def first_token(self) -> None:
-        """Decode has its blocks, wherever they came from."""
-        self._uncollected = None
+        """Decode has computed what it did not get."""
         if self.decision.prefill is None:
             self.prompt_computed()
+
+    def took(self, deltas: Sequence[Delta]) -> None:
+        """At its end decode says whether it came for the hand-off."""
+        if any(delta.report is not None and delta.report.handoff_outcome == "ready" for delta in deltas):
+            self._uncollected = None
 
     def prompt_computed(self) -> None:
         """Give back what the ledger reserved for the prompt."""
@@ -186,7 +190,9 @@ class Attempt:
             self._observer.legs("prefill", -1)
 
     def _let_go(self) -> None:
-        """Decode may have been lost before it asked for the blocks, which would stay pinned for it."""
+        """Decode may have been lost before it asked for the blocks, or have asked in vain a store that has started
+        again since, or one that it did not reach: what prefill then handed over would stay pinned for it.
+        """
         handoff_id, self._uncollected = self._uncollected, None
         if handoff_id is not None and self.decision.prefill is not None:
             self._workers.let_go(self.decision.prefill, handoff_id)

@@ -165,6 +165,7 @@ class Journey:
         if self._lifecycle.state is not State.DECODING:
             self._lifecycle.on(Event.FIRST_TOKEN)
             self._attempt.first_token()
+        self._attempt.took(deltas)
         self._progress.take(deltas)
         self._timeline.deltas(deltas)
         if self._progress.finished:

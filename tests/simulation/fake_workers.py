@@ -24,6 +24,7 @@ class Behaviour:
     """One leg's fate: it starts computing for `start_s`, then `step_tokens` tokens come every `gap_s`.
 
     `error` strikes `error_s` after the leg was opened. A leg that hangs never makes a token, nor asks for its blocks.
+    One that is cut off asks a store that it does not reach, and computes the prompt.
     """
 
     start_s: float = 0.1
@@ -32,6 +33,7 @@ class Behaviour:
     error: BatonError | None = None
     error_s: float = 0.0
     hangs: bool = False
+    cut_off: bool = False
 
 
 def reference(prompt: Sequence[int], index: int, count: int) -> list[int]:
@@ -247,6 +249,8 @@ class _DecodeStream(FakeStream):
             return
         assert leg.handoff.source.startswith("tcp://"), "a decode leg does not know its source"
         handoff = workers.handoff(leg.handoff.handoff_id)
+        if behaviour.cut_off:
+            self._start("failed")
         handoff.waiting.append(lambda: self._start("ready"))
         self._later(leg.handoff.deadline_s, lambda: self._late(handoff))
 
@@ -269,7 +273,7 @@ class _DecodeStream(FakeStream):
         super().close()
 
     def _collect(self) -> None:
-        if self._leg.handoff is not None:
+        if self._leg.handoff is not None and not self._behaviour.cut_off:
             self._workers.handoff(self._leg.handoff.handoff_id).collected = True
 
     def _late(self, handoff: _Handoff) -> None:

@@ -190,6 +190,7 @@ class Chaos:
             error=rng.choice(faults)("injected") if rng.random() < 0.2 else None,
             error_s=rng.choice([0.0, rng.random() * 0.5, rng.random() * 2]),
             hangs=rng.random() < 0.04,
+            cut_off=rng.random() < 0.1,
         )
 
 

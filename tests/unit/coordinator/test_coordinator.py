@@ -179,6 +179,19 @@ async def test_a_hand_off_whose_decode_replica_died_before_asking_is_let_go() ->
 
 
 @in_virtual_time
+async def test_a_hand_off_that_decode_did_not_reach_is_let_go_when_the_request_ends() -> None:
+    for leave_after in (None, 8):
+        world = World(behave(d0=Behaviour(gap_s=0.2, cut_off=True)), prefills=1, decodes=1)
+        client = Client(request(max_tokens=10))
+        work = asyncio.ensure_future(client.run(world.coordinator, leave_after, 0.0))
+        await asyncio.sleep(P.start_s + 0.1)
+        assert len(world.workers.pinned) == 1
+        await work
+        client.check()
+        world.check_idle()
+
+
+@in_virtual_time
 async def test_a_draining_decode_replica_is_passed_by() -> None:
     world = World(behave(d0=Behaviour(error=NoReplicaReady("draining"))), prefills=0, decodes=2)
     for _ in range(6):
