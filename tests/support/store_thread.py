@@ -5,7 +5,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kvtransfer.client import StoreClient
 from kvtransfer.server import StoreServer
@@ -37,11 +37,13 @@ def over_tcp(fingerprint: str) -> Transport:
 class StoreThread:
     """One life of a store. `kill` ends it as a crash would; `start` begins another under the same name."""
 
-    def __init__(self, fingerprint: str, arena_bytes: int = 64 * 1024 * 1024, transport: Carry = alone) -> None:
+    def __init__(
+        self, fingerprint: str, arena_bytes: int = 64 * 1024 * 1024, transport: Carry = alone, **limits: Any
+    ) -> None:
         self.fingerprint = fingerprint
         self._transport = transport
         self.socket_name = f"baton-test-{uuid.uuid4().hex}"
-        self._settings = StoreSettings(arena_bytes, self.socket_name)
+        self._settings = StoreSettings(arena_bytes, self.socket_name, **limits)
 
     def start(self) -> None:
         """Return when the store answers."""
@@ -80,10 +82,10 @@ class StoreThread:
 
 @contextmanager
 def running_store(
-    fingerprint: str, arena_bytes: int = 64 * 1024 * 1024, transport: Carry = alone
+    fingerprint: str, arena_bytes: int = 64 * 1024 * 1024, transport: Carry = alone, **limits: Any
 ) -> Iterator[StoreThread]:
     """A store that is gone afterwards."""
-    store = StoreThread(fingerprint, arena_bytes, transport)
+    store = StoreThread(fingerprint, arena_bytes, transport, **limits)
     store.start()
     try:
         yield store

@@ -8,11 +8,11 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
 from cluster.coordinator.routing_choice import Routing, choose_routing
-from cluster.dataplane.frames import WorkerInfo
+from cluster.dataplane.frames import Role, WorkerInfo
 from cluster.dataplane.pool import WorkerPool
 from cluster.engines.engine import Engine
 from cluster.gateway.kv_index_feed import KvIndexFeed
@@ -34,6 +34,13 @@ SLOW_S = 0.1
 """What the router believes a token of prompt to take: a fetch is waited for as long as computing is worth, and a busy
 machine must not make it late.
 """
+
+
+class Reached(Protocol):
+    """A store, in whatever process."""
+
+    fingerprint: str
+    socket_name: str
 
 
 @dataclass
@@ -96,8 +103,8 @@ async def two_nodes(
     routing = choose_routing(BatonConfig.model_validate({"model": {"path": model}, "router": {"rates": rates}}))
     router = Directed(routing.router)
     async with (
-        _running(WORKERS[0], stores[0], engines[0], shape) as first,
-        _running(WORKERS[1], stores[1], engines[1], shape) as second,
+        running_worker(WORKERS[0], stores[0], engines[0], shape) as first,
+        running_worker(WORKERS[1], stores[1], engines[1], shape) as second,
         WorkerPool(pool_settings(), KvIndexFeed(routing.index, routing.gone)) as pool,
     ):
         pool.update({WORKERS[0]: first.address, WORKERS[1]: second.address})
@@ -110,12 +117,15 @@ async def two_nodes(
 
 
 @asynccontextmanager
-async def _running(name: str, store: StoreThread, engine: Engine, shape: Shape) -> AsyncIterator[Worker]:
+async def running_worker(
+    name: str, store: Reached, engine: Engine, shape: Shape, role: Role = "decode"
+) -> AsyncIterator[Worker]:
+    """A worker on a node of its own. Owns the engine."""
     link = StoreLink(lambda: AsyncStoreClient.connect(store.socket_name, store.fingerprint, name, SECRET, 5.0))
     await link.start()
     info = WorkerInfo(
         replica_id=name,
-        role="decode",
+        role=role,
         node_id=f"node {name}",
         engine="test",
         store_address=link.address,
