@@ -11,7 +11,7 @@ import pytest
 
 from cluster.errors import ReplicaLost
 from routing.index import Tier
-from tests.unit.engines.simulated.bench import clear_prefix_cache, prompt_of, write_model
+from tests.unit.engines.simulated.bench import clear_prefix_cache, held_blocks, prompt_of, write_model
 from tests.unit.workers.kv_fleet import DEADLINE_S, DEVICE_BLOCKS, Fleet, running_fleet, start_member, until, whole
 
 START_S = 60.0
@@ -110,6 +110,7 @@ async def test_what_a_tiny_device_evicted_is_known_on_the_host_until_the_store_e
     async with running_fleet(model, ["a"]) as fleet:
         for first in range(4):
             await whole(fleet.open("a", prompt_of(100, first)))
+        await until(lambda: held_blocks(fleet.members["a"].engine) == 0)
         await fleet.settled()
         (device,), (host,) = fleet.device_known().values(), fleet.host_known().values()
         assert host > device > set()
