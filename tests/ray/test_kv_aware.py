@@ -48,10 +48,13 @@ class Conversation:
         """Ask with `new` tokens appended; tokens of the prompt that were computed, and that had to be."""
         prompt = self.context + new
         held = len(self.context) - 1  # the last token of an answer was never fed to an engine
-        answer, told = ask(self._served, prompt)
-        assert "prefill" not in told, "prefill's node lacks the answers"
-        self.context = prompt + answer
-        return len(prompt) - int(told["decode_cached_tokens"]), len(prompt) - held // BLOCK * BLOCK
+        before = self._computed_tokens()
+        self.context = prompt + ask(self._served, prompt)[0]
+        return self._computed_tokens() - before, len(prompt) - held // BLOCK * BLOCK
+
+    def _computed_tokens(self) -> int:
+        """By whichever replica computed the prompts."""
+        return int(self._served.metric("baton_prompt_source_tokens_total", 'source="computed"'))
 
 
 def ask(served: Served, prompt: list[int]) -> tuple[list[int], dict[str, str]]:
