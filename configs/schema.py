@@ -80,13 +80,33 @@ class PoolConfig(Frozen):
     cores: int | None = Field(None, gt=0, description="CPU cores a replica has to itself (pinned); null: not pinned")
 
 
+class AdmissionConfig(Frozen):
+    """What a gateway does with more than the replicas can take: what may wait for its turn, and how long.
+
+    A tenant is a `cache_salt`, as in the store: requests without one are one tenant. Whoever may set it should be
+    trusted, e.g. a proxy that knows its users. `docs/decisions/admission.md` says how turns are taken.
+    """
+
+    max_wait_s: PositiveSeconds | None = Field(
+        60.0,
+        description="who would wait longer until a replica begins is refused with 429; null: all wait",
+    )
+    max_waiting_requests: int = Field(2048, ge=0, description="more are refused with 429; 0: nobody waits")
+    max_waiting_tokens: int = Field(4_000_000, gt=0, description="between all that wait; a single request always may")
+    tenant_weights: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict,
+        description="share of the tokens by cache salt, in proportion, while several wait; 1.0 where not named",
+    )
+
+
 class GatewayConfig(Frozen):
     """The OpenAI-compatible front door."""
 
     replicas: int = Field(1, gt=0, le=256)
     num_cpus: float = Field(0.5, ge=0)
     max_body_bytes: Size = Field(ByteSize(8 * 1024 * 1024), description="a larger body is refused with 413")
-    max_requests_in_flight: int = Field(1024, gt=0, description="more are refused with 429 and Retry-After")
+    max_requests_in_flight: int = Field(1024, gt=0, description="outputs; more wait for their turn")
+    admission: AdmissionConfig = Field(default_factory=AdmissionConfig)
     max_attempts: int = Field(3, gt=0, le=16, description="replicas tried for one request before it fails")
     max_ongoing_requests: int = Field(4096, gt=0, description="Ray Serve's own bound per gateway replica")
     explain_header: bool = Field(

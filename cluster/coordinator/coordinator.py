@@ -1,14 +1,15 @@
 """Behind `generate()`: admits requests, sends each on its journey, and knows what is in flight.
 
-Invariant: a request counts as in flight from its first step until its iterator has ended or was closed; then it holds
-no stream, no lease and no task.
+Invariant: a request counts as in flight from its turn at the door until its iterator has ended or was closed; then it
+holds no stream, no lease, no task and no place in line.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cluster.coordinator.admission import Admission
+from cluster.coordinator.admission.door import Door, Visit
+from cluster.coordinator.admission.queue import AdmissionStatistics
 from cluster.coordinator.journey import Journey, outcome_of
 from cluster.coordinator.lifecycle import Event, State
 from cluster.coordinator.observer import EndListener, Observer
@@ -28,11 +29,10 @@ class CoordinatorStatistics:
     """A truthful snapshot. `ended` counts requests by the state they ended in; `attempts` and `refused` only grow."""
 
     in_flight: Mapping[State, int]
-    outputs_in_flight: int
+    admission: AdmissionStatistics
     ended: Mapping[State, int]
     attempts: int
     refused: int
-    service_s: float | None
 
 
 class Coordinator:
@@ -50,19 +50,19 @@ class Coordinator:
         listeners: Sequence[EndListener] = (),
     ) -> None:
         self._with = Resources(workers, router, ledger, clock, rng, settings, observer, HandoffIds(rng), listeners)
-        self._admission = Admission(settings.max_requests_in_flight)
+        self._door = Door(settings.admission, clock)
         self._journeys: set[Journey] = set()
         self._ended: dict[State, int] = {}
         self._ended_attempts = 0
         self._refused = 0
 
     def admit(self, outputs: int = 1) -> None:
-        """Return when `outputs` more may start now; reserves nothing.
+        """Return when a request for `outputs` may come to the door; reserves nothing.
 
-        Raises `Overloaded`, `NoReplicaReady`, or `InvalidRequest` for more outputs than may ever be in flight.
+        Raises `NoReplicaReady`, or `InvalidRequest` for more outputs than may ever be in flight.
         """
         try:
-            self._admission.admit(outputs)
+            self._door.require_possible(outputs)
             self._require_decode()
         except BatonError as error:
             self._refuse(error)
@@ -71,22 +71,30 @@ class Coordinator:
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Sequence[Delta]]:
         """The request's deltas as they come: in each step at most one merged delta for each output.
 
-        Closing or cancelling the iterator aborts both legs at once. Raises `Overloaded` before the first step when
-        too many were admitted together, else whatever the request fails with.
+        Closing or cancelling the iterator aborts both legs at once, or the wait for its turn. Raises `Overloaded`
+        before the first step when it may not go in time, else whatever the request fails with.
         """
-        journey = self._enter(request)
+        visit = self._arrive(request)
+        journey: Journey | None = None
         cause = Event.BROKEN
         try:
+            if visit.turn is not None:
+                await self._turn(visit)
+            journey = self._begin(request, visit)
             while not journey.answered:
-                yield await journey.next()
+                deltas = await journey.next()
+                if visit.unstarted:
+                    visit.started()
+                yield deltas
         except (asyncio.CancelledError, GeneratorExit):
             cause = Event.CLIENT_GONE
             raise
         finally:
             try:
-                await journey.close(cause)
+                if journey is not None:
+                    await self._end(journey, cause)
             finally:
-                self._leave(request, journey)
+                visit.leave()
 
     async def check_health(self) -> None:
         """Raises `NoReplicaReady` unless at least one decode replica is ready."""
@@ -99,12 +107,15 @@ class Coordinator:
             in_flight[journey.state] = in_flight.get(journey.state, 0) + 1
         return CoordinatorStatistics(
             in_flight=in_flight,
-            outputs_in_flight=self._admission.in_flight,
+            admission=self._door.statistics(),
             ended=dict(self._ended),
             attempts=self._ended_attempts + sum(journey.attempts for journey in self._journeys),
             refused=self._refused,
-            service_s=self._admission.service_s,
         )
+
+    def check(self) -> None:
+        """Assert that what is at the door and inside adds up."""
+        self._door.check()
 
     def _require_decode(self) -> None:
         replicas = self._with.workers.fleet().replicas.values()
@@ -115,20 +126,32 @@ class Coordinator:
         self._refused += 1
         self._with.observer.refused(outcome_of(error))
 
-    def _enter(self, request: GenerationRequest) -> Journey:
+    def _arrive(self, request: GenerationRequest) -> Visit:
         try:
-            self._admission.enter(request.outputs)
+            return self._door.arrive(request)
         except BatonError as error:
             self._refuse(error)
             raise
-        journey = Journey(request, self._with)
+
+    async def _turn(self, visit: Visit) -> None:
+        try:
+            await visit.wait()
+        except BatonError as error:
+            self._refuse(error)
+            raise
+        except asyncio.CancelledError:
+            self._with.observer.refused("cancelled")
+            raise
+
+    def _begin(self, request: GenerationRequest, visit: Visit) -> Journey:
+        journey = Journey(request, self._with, visit.routed)
         self._journeys.add(journey)
         return journey
 
-    def _leave(self, request: GenerationRequest, journey: Journey) -> None:
-        self._admission.leave(request.outputs)
-        if journey.answered:
-            self._admission.finished(journey.age_s)
-        self._ended[journey.state] = self._ended.get(journey.state, 0) + 1
-        self._ended_attempts += journey.attempts
-        self._journeys.discard(journey)
+    async def _end(self, journey: Journey, cause: Event) -> None:
+        try:
+            await journey.close(cause)
+        finally:
+            self._ended[journey.state] = self._ended.get(journey.state, 0) + 1
+            self._ended_attempts += journey.attempts
+            self._journeys.discard(journey)

@@ -5,7 +5,7 @@ slow client holds nothing.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cluster.coordinator.attempt import Attempt, Order, PrefillEnd, can_source, place
@@ -31,11 +31,15 @@ class _NobodyNow(Exception):
 
 
 class Journey:
-    """Owns a request's lifecycle and its current attempt. At most one attempt is open at a time."""
+    """Owns a request's lifecycle and its current attempt. At most one attempt is open at a time.
 
-    def __init__(self, request: GenerationRequest, resources: Resources) -> None:
+    `on_routed` is told of each placement.
+    """
+
+    def __init__(self, request: GenerationRequest, resources: Resources, on_routed: Callable[[Decision], None]) -> None:
         self._request = request
         self._with = resources
+        self._on_routed = on_routed
         self._lifecycle = Lifecycle(resources.settings.max_attempts)
         self._timeline = Timeline(request, resources.clock, resources.observer, resources.listeners)
         self._deadline = asyncio.get_running_loop().call_later(resources.settings.request_s, self._expire)
@@ -103,6 +107,7 @@ class Journey:
             decision = decision.without_prefill("prefill has just gone")
         self._lifecycle.on(Event.ROUTED_LOCAL if decision.prefill is None else Event.ROUTED_DISAGGREGATED)
         self._timeline.routed(decision)
+        self._on_routed(decision)
         self._attempt = attempt = Attempt(
             self._with.workers,
             self._with.ledger,

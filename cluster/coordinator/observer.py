@@ -90,5 +90,5 @@ class Observer(EndListener, Protocol):
         ...
 
     def refused(self, reason: str) -> None:
-        """A request was not admitted: "overloaded", "no_replica_ready" or "invalid_request"."""
+        """A request was not admitted: "overloaded", "no_replica_ready", "invalid_request", or "cancelled" in line."""
         ...

@@ -2,8 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from cluster.coordinator.admission.queue import AdmissionSettings
 from cluster.coordinator.observer import EndListener, Observer
 from cluster.coordinator.workers import Workers
 from routing.ledger import Ledger
@@ -12,16 +13,16 @@ from routing.router import Rng, Router
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Bounds. `max_requests_in_flight` counts outputs; `max_attempts` is the replicas tried for one request.
+    """Bounds. `max_attempts` is the replicas tried for one request.
 
     `replica_s` is how long a request that has lost its replica waits for one when there is none.
     """
 
-    max_requests_in_flight: int = 1024
     max_attempts: int = 3
     request_s: float = 600.0
     handoff_s: float = 60.0
     replica_s: float = 120.0
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
 
 
 class HandoffIds:

@@ -13,10 +13,13 @@ from collections.abc import Mapping
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from cluster.coordinator.admission.line import LineSettings
+from cluster.coordinator.admission.queue import AdmissionSettings
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
 from cluster.coordinator.observer import EndListener
 from cluster.coordinator.routing_choice import Routing, choose_routing
 from cluster.dataplane.pool import WorkerPool
+from cluster.gateway.admission_metrics import AdmissionCollector
 from cluster.gateway.discovery import Discovery
 from cluster.gateway.joining import pool_settings
 from cluster.gateway.kv_index_feed import KvIndexFeed
@@ -27,7 +30,8 @@ from cluster.gateway.tracing import Tracing, exporting_to
 from cluster.gateway.worker_metrics import WorkerCollector
 from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
-from configs.schema import BatonConfig, VllmEngineConfig
+from configs.schema import BatonConfig, GatewayConfig, VllmEngineConfig
+from kvtransfer.tenant import tenant_of
 
 # A gateway needs no accelerator. Without this the CUDA build of vLLM fails to start on a node that has none.
 ENVIRONMENT = {"VLLM_TARGET_DEVICE": "cpu"}
@@ -65,6 +69,7 @@ class Gateway:
         metrics.collect_from(RoutingCollector(routing))
         self._tracing = _tracing(config.gateway.otlp_traces_endpoint)
         coordinator = self._coordinator(routing, self._pool, metrics)
+        metrics.collect_from(AdmissionCollector(lambda: coordinator.statistics().admission))
         settings = GatewaySettings(
             model_path=path,
             served_name=config.model.name,
@@ -114,9 +119,15 @@ def _tracing(endpoint: str | None) -> Tracing | None:
 
 def _coordinator_settings(config: BatonConfig) -> CoordinatorSettings:
     return CoordinatorSettings(
-        max_requests_in_flight=config.gateway.max_requests_in_flight,
         max_attempts=config.gateway.max_attempts,
         request_s=config.timeouts.request_s,
         handoff_s=config.timeouts.handoff_s,
         replica_s=config.timeouts.replica_s,
+        admission=_admission_settings(config.gateway),
     )
+
+
+def _admission_settings(gateway: GatewayConfig) -> AdmissionSettings:
+    weights = {tenant_of(salt): weight for salt, weight in gateway.admission.tenant_weights.items()}
+    line = LineSettings(gateway.admission.max_waiting_requests, gateway.admission.max_waiting_tokens, weights)
+    return AdmissionSettings(gateway.max_requests_in_flight, gateway.admission.max_wait_s, line)

@@ -47,6 +47,17 @@ async def test_who_is_not_admitted_is_told_when_to_come_back(client, backend, pa
     assert backend.requests == []
 
 
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_may_not_wait_is_refused_before_any_streaming_begins(client, backend, path, stream):
+    backend.script = lambda _: Script(failure=errors.Overloaded("full", 7.4))
+    got = await client.post(path, json={**BODIES[path], "stream": stream})
+    assert (got.status_code, got.headers["retry-after"]) == (429, "7")
+    assert got.headers["content-type"] == "application/json"
+    assert is_openai_error(got.json(), 429)
+    assert got.json()["error"]["message"] == "full"
+
+
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 @pytest.mark.parametrize("error", FAILURES, ids=by_name)
 @pytest.mark.parametrize("stream", [False, True])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from cluster.coordinator.admission.line import LineSettings
+from cluster.coordinator.admission.queue import AdmissionSettings
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
 from cluster.coordinator.workers import GenerationRequest, Leg
 from cluster.errors import (
@@ -25,7 +27,13 @@ from routing.router import Router
 from tests.simulation.fake_workers import Behaviour, FakeWorkers, length, reference, text
 from tests.simulation.recorder import Recorder
 
-SETTINGS = CoordinatorSettings(max_requests_in_flight=12, max_attempts=3, request_s=20.0, handoff_s=5.0, replica_s=8.0)
+SETTINGS = CoordinatorSettings(
+    max_attempts=3,
+    request_s=20.0,
+    handoff_s=5.0,
+    replica_s=8.0,
+    admission=AdmissionSettings(max_outputs=8, max_wait_s=2.0, line=LineSettings(max_requests=3)),
+)
 
 
 def request(name: str = "r", prompt: int = 100, max_tokens: int = 4, outputs: int = 1) -> GenerationRequest:
@@ -67,7 +75,9 @@ class World:
         assert not self.workers.streams, f"open streams: {self.workers.streams}"
         assert not self.workers.pinned, f"nobody comes for {self.workers.pinned}"
         assert not statistics.in_flight
-        assert statistics.outputs_in_flight == 0
+        assert statistics.admission.in_flight == 0
+        assert not statistics.admission.waiting_requests
+        self.coordinator.check()
         assert self.observer.in_flight == {"prefill": 0, "decode": 0}
         assert len(self.observer.endings) == self.observer.requests == sum(statistics.ended.values())
         assert statistics.attempts == len(self.observer.decisions)

@@ -7,6 +7,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from cluster.coordinator.admission.line import LineSettings
+from cluster.coordinator.admission.queue import AdmissionSettings
+from cluster.coordinator.coordinator import CoordinatorSettings
 from cluster.coordinator.lifecycle import State
 from cluster.coordinator.observer import Ended, Timings
 from cluster.coordinator.patience import FORGIVE_AFTER_S, LONGEST_PAUSE_S
@@ -382,19 +385,83 @@ async def test_a_fault_of_our_own_is_raised_and_leaves_nothing_behind() -> None:
     assert world.observer.endings[0].outcome == "broken"
 
 
+def bounded(max_outputs: int, waiting: int, max_wait_s: float | None = None) -> CoordinatorSettings:
+    admission = AdmissionSettings(max_outputs, max_wait_s, LineSettings(max_requests=waiting))
+    return replace(SETTINGS, admission=admission)
+
+
 @in_virtual_time
-async def test_admission_refuses_too_many_outputs_before_anything_is_streamed() -> None:
-    world = World(behave(), settings=replace(SETTINGS, max_requests_in_flight=3))
+async def test_what_may_neither_go_nor_wait_is_refused_before_anything_is_streamed() -> None:
+    world = World(behave(), settings=bounded(3, 0))
     stream = world.coordinator.generate(request(outputs=2, max_tokens=50))
     await anext(stream)
-    world.coordinator.admit(1)
-    with pytest.raises(Overloaded):
-        world.coordinator.admit(2)
-    with pytest.raises(Overloaded):
+    with pytest.raises(Overloaded, match="max_waiting_requests"):
         await anext(world.coordinator.generate(request(outputs=2)))
+    with pytest.raises(InvalidRequest, match="4 outputs"):
+        world.coordinator.admit(4)
     await stream.aclose()
-    world.coordinator.admit(2)
-    assert world.observer.refusals == ["overloaded", "overloaded"]
+    assert world.observer.refusals == ["overloaded", "invalid_request"]
+    world.check_idle()
+
+
+@in_virtual_time
+async def test_what_waits_goes_as_soon_as_there_is_room() -> None:
+    world = World(behave(), settings=bounded(1, 1))
+    stream = world.coordinator.generate(request(max_tokens=50))
+    await anext(stream)
+    second = Client(request(name="second"))
+    waiting = asyncio.ensure_future(second.run(world.coordinator, None, 0.0))
+    await asyncio.sleep(0.5)
+    assert world.coordinator.statistics().admission.waiting_requests == {0: 1}
+    assert len(world.workers.opened) == 2
+    await stream.aclose()
+    await waiting
+    assert second.ending == "finished"
+    world.check_idle()
+
+
+@in_virtual_time
+async def test_a_client_that_leaves_the_line_is_out_of_it_at_once() -> None:
+    world = World(behave(), settings=bounded(1, 1))
+    stream = world.coordinator.generate(request(max_tokens=50))
+    await anext(stream)
+    waiting = asyncio.ensure_future(Client(request()).run(world.coordinator, None, 0.0))
+    await asyncio.sleep(0.1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not world.coordinator.statistics().admission.waiting_requests
+    await stream.aclose()
+    assert world.observer.refusals == ["cancelled"]
+    world.check_idle()
+
+
+@in_virtual_time
+async def test_who_has_waited_as_long_as_allowed_is_told_so() -> None:
+    world = World(behave(), settings=bounded(1, 1, max_wait_s=2.0))
+    stream = world.coordinator.generate(request(max_tokens=50))
+    await anext(stream)
+    begun = world.clock()
+    with pytest.raises(Overloaded, match="max_wait_s"):
+        await anext(world.coordinator.generate(request()))
+    assert world.clock() - begun == pytest.approx(1.5)
+    await stream.aclose()
+    world.check_idle()
+
+
+@in_virtual_time
+async def test_one_with_more_right_to_wait_crowds_another_out() -> None:
+    world = World(behave(), settings=bounded(1, 1))
+    stream = world.coordinator.generate(request(max_tokens=50))
+    await anext(stream)
+    later = Client(replace(request(), priority=1))
+    sooner = Client(replace(request(), priority=-1))
+    waiting = [asyncio.ensure_future(each.run(world.coordinator, None, 0.0)) for each in (later, sooner)]
+    await asyncio.sleep(0.1)
+    assert isinstance(later.ending, Overloaded)
+    await stream.aclose()
+    await asyncio.gather(*waiting)
+    assert sooner.ending == "finished"
     world.check_idle()
 
 
