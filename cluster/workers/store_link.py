@@ -1,6 +1,7 @@
 """A worker's connection to its node's KV store: kept, watched, made again when the store was restarted.
 
-Invariant: what is asked while the store is away fails at once with `StoreLost`; nobody waits for it to come back.
+Invariant: what is asked while the store is away fails at once with `StoreLost`; nobody waits for it to come back. Only
+what was let go meanwhile is made up for.
 """
 
 import asyncio
@@ -25,6 +26,9 @@ POLL_BUSY_S = 0.1
 POLL_IDLE_S = 1.0
 RETRY_FIRST_S = 0.1
 RETRY_MOST_S = 5.0
+
+MAX_OWED = 4096
+"""Hand-offs let go while the store is away that are remembered; one that is forgotten ends with its time."""
 
 NOTHING_HELD = Watched(0, snapshot=True, committed=[], labels=[], gone=[])
 
@@ -71,6 +75,7 @@ class StoreLink:
         self.watched: Callable[[Watched], None] = lambda watched: None
         self._labels: dict[bytes, int] = {}
         self._labelled = asyncio.Event()
+        self._owed: dict[str, None] = {}  # hand-offs let go while the store was away, oldest first
 
     def __repr__(self) -> str:
         return f"<StoreLink {self.address or 'away'}>"
@@ -94,6 +99,7 @@ class StoreLink:
                 async with asyncio.TaskGroup() as tasks:
                     following = tasks.create_task(self._follow(self._live()), name="store watch")
                     labelling = tasks.create_task(self._send_labels(self._live()), name="store labels")
+                    tasks.create_task(self._release_owed(self._live()), name="owed releases")
                     await self._watch(self._live())
                     following.cancel()
                     labelling.cancel()
@@ -126,6 +132,14 @@ class StoreLink:
                     await session.label(self._take_labels())
         except (OSError, KvTransferError) as error:
             log.info("the KV store gets no more labels: %s", error)
+
+    async def _release_owed(self, session: StoreSession) -> None:
+        try:
+            for handoff_id in list(self._owed):
+                await session.release(handoff_id)
+                self._owed.pop(handoff_id, None)
+        except (OSError, KvTransferError) as error:
+            log.info("what was let go meanwhile is not released yet: %s", error)
 
     def _take_labels(self) -> Mapping[bytes, int]:
         """No more than go into a frame, however many blocks a store had when its worker came."""
@@ -191,9 +205,15 @@ class StoreLink:
             await self._session.conclude(handoff_id)
 
     async def release(self, handoff_id: str) -> None:
-        """See `HandoffStore`. Without a connection there is nothing to release."""
-        if self._session is not None:
-            await self._session.release(handoff_id)
+        """See `HandoffStore`. What cannot be said is said to the next connection: the engine has one of its own, which
+        may be back before this one, and hand over what nobody comes for.
+        """
+        try:
+            await self._live().release(handoff_id)
+        except StoreLost:
+            self._owed[handoff_id] = None
+            if len(self._owed) > MAX_OWED:
+                del self._owed[next(iter(self._owed))]
 
     def _live(self) -> StoreSession:
         if self._session is None:

@@ -68,6 +68,8 @@ class FakeStore:
         self.concluded[handoff_id] += 1
 
     async def release(self, handoff_id: str) -> None:
+        if self.lost.is_set():
+            raise StoreLost("closed")
         self.released[handoff_id] += 1
 
     async def statistics(self) -> StoreStatistics:

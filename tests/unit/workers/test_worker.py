@@ -10,7 +10,8 @@ from cluster.dataplane.wire_keys import pack_keys
 from cluster.engines.engine import BlocksChanged
 from cluster.errors import EngineFailed, NoReplicaReady, ReplicaLost
 from cluster.workers.load import STORE_GAUGES
-from kvtransfer.errors import RequestRefused
+from cluster.workers.store_link import MAX_OWED, StoreLink
+from kvtransfer.errors import RequestRefused, StoreLost
 from kvtransfer.net_changes import MAX_TAKEN_KEYS
 from kvtransfer.protocol import Watched
 from routing.block_keys import extend, root
@@ -244,3 +245,32 @@ async def test_a_store_that_comes_back_elsewhere_is_made_known() -> None:
         stream = running.open(leg())
         (await running.engine.arrived("r1")).say(5, finish="stop")
         assert [Delta(d.index, d.token_ids) for d in await stream.next()] == [Delta(0, [5])]
+
+
+async def test_a_hand_off_let_go_while_the_store_was_away_is_let_go_once_it_is_back() -> None:
+    """The engine's own connection may have been back before the worker's, and have handed over."""
+    async with running_worker() as running:
+        again = FakeStore("tcp://again")
+
+        async def connect() -> FakeStore:
+            return again
+
+        running.store.lose()
+        await until(lambda: running.pool.loads()["w1"].gauges["store_up"] == 0)
+        link = running.worker._store
+        assert link is not None
+        running.pool.let_go("w1", "h1")
+        await until(lambda: "h1" in link._owed)
+        link._connect = connect
+        await until(lambda: again.released == {"h1": 1})
+        await until(lambda: not link._owed)
+
+
+async def test_no_more_than_a_bound_is_remembered_of_what_was_let_go() -> None:
+    async def nobody() -> FakeStore:
+        raise StoreLost("away")
+
+    link = StoreLink(nobody)
+    for number in range(MAX_OWED + 1):
+        await link.release(str(number))
+    assert list(link._owed) == [str(number) for number in range(1, MAX_OWED + 1)]
