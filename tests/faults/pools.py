@@ -118,7 +118,7 @@ class Pools:
 
     async def stores_are_used(self) -> None:
         """Return when every engine and every worker has its store."""
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(2 * DEADLINE_S):
             while not self._are_stores_used():  # noqa: ASYNC110  # connections of several owners announce nothing
                 await asyncio.sleep(0.01)
 
