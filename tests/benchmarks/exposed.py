@@ -8,6 +8,7 @@ prefill has ended. Clocks of both processes are the machine's monotonic one.
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import socket
@@ -19,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from cluster.engines.engine import EngineRequest
 from cluster.engines.simulated.engine import SimulatedEngine, kv_fingerprint
@@ -130,13 +132,9 @@ async def prefill(engine: SimulatedEngine, handoff_id: str, prompt: Sequence[int
 
 def pace(bytes_per_s: int) -> None:
     """Every TCP connection of this process sends no faster."""
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            with socket.socket(fileno=os.dup(int(name))) as sock:
-                if sock.family == socket.AF_INET:
-                    sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, bytes_per_s)
-        except OSError:
-            continue  # no socket, or gone
+    for connection in psutil.Process().net_connections("tcp"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fd)) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
