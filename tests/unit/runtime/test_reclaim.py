@@ -112,7 +112,7 @@ def test_a_process_without_a_mark_is_not_touched() -> None:
 def test_the_reaper_ends_the_run_of_a_killed_driver_within_seconds() -> None:
     with running("reaper") as tree:
         tree.kill_driver()
-        assert wait_until_gone(tree.pids, timeout_s=10) == []
+        assert wait_until_gone(tree.pids, timeout_s=30) == []
         assert not run_folder(tree.mark).exists()
 
 
@@ -121,7 +121,7 @@ def test_the_reaper_is_deaf_to_the_signals_that_end_a_run() -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(tree.pids[0], number)
         tree.kill_driver()
-        assert wait_until_gone(tree.pids, timeout_s=10) == []
+        assert wait_until_gone(tree.pids, timeout_s=30) == []
         assert not run_folder(tree.mark).exists()
 
 
