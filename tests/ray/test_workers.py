@@ -167,10 +167,13 @@ def store_at(address: str) -> str:
     """The name of the store that other stores reach at `address`."""
     import ray
 
-    def endpoint(name: str) -> Any:
-        return ray.get(ray.get_actor(name, namespace="baton").endpoint.remote(), timeout=30)
+    def is_there(name: str) -> bool:
+        try:
+            return ray.get(ray.get_actor(name, namespace="baton").endpoint.remote(), timeout=30).address == address
+        except (ray.exceptions.RayActorError, ValueError):
+            return False  # it has just left
 
-    (found,) = [name for name in store_names() if endpoint(name).address == address]
+    (found,) = [name for name in store_names() if is_there(name)]
     return found
 
 
