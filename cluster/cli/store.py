@@ -88,11 +88,12 @@ def _beginning(key: str) -> str:
 
 
 def _ask(node: str | None, address: str | None, question: "Callable[[Sequence[NamedStore]], Awaitable[T]]") -> T:
-    from cluster.cli.store_actors import find_stores
     from cluster.runtime.ticket import Ticket, find_ticket
+
+    (Ticket(address) if address is not None else find_ticket()).join()
+    from cluster.cli.store_actors import find_stores  # which imports ray, and ray reads its token when it is imported
 
     async def ask() -> T:
         return await question(await find_stores(node))
 
-    (Ticket(address) if address is not None else find_ticket()).join()
     return asyncio.run(ask())

@@ -5,6 +5,7 @@ The folder can be entered by its owner only, and goes with the run.
 
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass
 
 from cluster.runtime.folders import existing_runs, run_folder
@@ -27,6 +28,7 @@ class Ticket:
     def join(self) -> None:
         """Connect this process, which has not imported ray yet, as a driver. Raises what `ray.init` raises."""
         if self.token is not None:
+            assert "ray" not in sys.modules, "ray reads its token when it is imported"
             os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token})
         import ray
 
