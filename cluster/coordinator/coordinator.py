@@ -144,7 +144,7 @@ class Coordinator:
             raise
 
     def _begin(self, request: GenerationRequest, visit: Visit) -> Journey:
-        journey = Journey(request, self._with, visit.routed)
+        journey = Journey(request, self._with, visit.ticket.arrived_at, visit.routed)
         self._journeys.add(journey)
         return journey
 

@@ -33,17 +33,24 @@ class _NobodyNow(Exception):
 class Journey:
     """Owns a request's lifecycle and its current attempt. At most one attempt is open at a time.
 
-    `on_routed` is told of each placement.
+    It came at `arrived_at`, from when its times and its deadline count. `on_routed` is told of each placement.
     """
 
-    def __init__(self, request: GenerationRequest, resources: Resources, on_routed: Callable[[Decision], None]) -> None:
+    def __init__(
+        self,
+        request: GenerationRequest,
+        resources: Resources,
+        arrived_at: float,
+        on_routed: Callable[[Decision], None],
+    ) -> None:
         self._request = request
         self._with = resources
         self._on_routed = on_routed
         self._lifecycle = Lifecycle(resources.settings.max_attempts)
-        self._timeline = Timeline(request, resources.clock, resources.observer, resources.listeners)
-        self._deadline = asyncio.get_running_loop().call_later(resources.settings.request_s, self._expire)
-        self._deadline_at = resources.clock() + resources.settings.request_s
+        self._timeline = Timeline(request, arrived_at, resources.clock, resources.observer, resources.listeners)
+        self._deadline_at = arrived_at + resources.settings.request_s
+        left_s = self._deadline_at - resources.clock()
+        self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire)
         self._expired = False
         self._attempt: Attempt | None = None
         self._exclude: frozenset[str] = frozenset()
@@ -68,7 +75,7 @@ class Journey:
 
     @property
     def age_s(self) -> float:
-        """Seconds since it began."""
+        """Seconds since it came."""
         return self._timeline.age_s
 
     async def next(self) -> Sequence[Delta]:

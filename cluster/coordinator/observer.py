@@ -16,6 +16,7 @@ from routing.router import Decision, Predicted
 class Timings:
     """How the time to the first token was spent, of the attempt that made it. Seconds; None: there was no such part.
 
+    `total_s` and `ttft_s` count from when the request came; of them it stood in line at the gateway for `line_s`.
     With a prefill leg the parts follow each other: queue + prefill at the prefill replica, transfer (what decode waited
     for blocks after prefill had ended), decode_wait (from its engine's taking the request to the first token).
     Without: transfer of what another node's store had, then queue + prefill, all at the decode replica.
@@ -27,6 +28,7 @@ class Timings:
     prefill_s: float | None = None
     transfer_s: float | None = None
     decode_wait_s: float | None = None
+    line_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ class Observer(EndListener, Protocol):
         ...
 
     def first_token(self, ttft_s: float) -> None:
-        """The request's first token came `ttft_s` after its start."""
+        """The request's first token came `ttft_s` after the request, which may have stood in line."""
         ...
 
     def predicted(self, predicted: Predicted, ttft_s: float) -> None:

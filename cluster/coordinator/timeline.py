@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from cluster.coordinator.observer import Ended, EndListener, Observer, Timings
 from cluster.coordinator.placement import Placement
@@ -14,16 +15,16 @@ log = logging.getLogger(__name__)
 
 
 class Timeline:
-    """Owns a request's times and counts. `clock` is monotonic, in seconds."""
+    """Owns a request's times and counts, from when it came. `clock` is monotonic, in seconds."""
 
     def __init__(
         self,
         request: GenerationRequest,
+        arrived_at: float,
         clock: Callable[[], float],
         observer: Observer,
         listeners: Sequence[EndListener] = (),
     ) -> None:
-        now = clock()
         self.attempts = 0
         self._resumes = 0
         self._request = request
@@ -31,7 +32,9 @@ class Timeline:
         self._observer = observer
         self._listeners = listeners
         self._placement = request.placement or Placement()
-        self._marks = Marks(started_at=now, routed_at=now)
+        let_in_at = clock()
+        self._line_s = let_in_at - arrived_at
+        self._marks = Marks(started_at=arrived_at, routed_at=let_in_at)
         self._last_at: dict[int, float] = {}
         self._generated_tokens = 0
         self._cached_tokens = 0
@@ -44,7 +47,7 @@ class Timeline:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the start."""
+        """Seconds since it came."""
         return self._clock() - self._marks.started_at
 
     def routed(self, decision: Decision) -> None:
@@ -106,7 +109,7 @@ class Timeline:
     def _timings(self) -> Timings:
         """The reports of a request that was resumed are not of the legs that made its first token."""
         reports = (None, None) if self._resumes else (self._prefill, self._decode)
-        return split(self._marks, self.age_s, *reports)
+        return replace(split(self._marks, self.age_s, *reports), line_s=self._line_s)
 
     def _itl_s(self) -> float | None:
         return self._gaps_s / self._gaps if self._gaps else None

@@ -8,7 +8,10 @@ from cluster.dataplane.frames import LegReport
 
 @dataclass(slots=True)
 class Marks:
-    """When things happened, on one monotonic clock in seconds; of the latest attempt. None: not (yet)."""
+    """When things happened, on one monotonic clock in seconds; of the latest attempt. None: not (yet).
+
+    A request starts when it comes, also if it has to stand in line.
+    """
 
     started_at: float
     routed_at: float

@@ -36,10 +36,12 @@ class GatewayMetrics:
         )
         self._resumed = Counter("baton_resumed", "Times an answer went on on another replica.", registry=registry)
         self._legs = Gauge("baton_legs_in_flight", "Legs in flight.", ["role"], registry=registry)
-        self._ttft = _histogram(registry, "time_to_first_token", "From admission to the first token.", _TTFT_S)
+        self._ttft = _histogram(
+            registry, "time_to_first_token", "From coming, so with time in line, to the first token.", _TTFT_S
+        )
         self._itl = TokenGaps("baton_inter_token_seconds", "From token to token of an output.", _ITL_S)
         registry.register(self._itl)
-        self._total = _histogram(registry, "request", "From admission to the end, of finished requests.", _TOTAL_S)
+        self._total = _histogram(registry, "request", "From coming to the end, of finished requests.", _TOTAL_S)
         self._parts = Histogram(
             "baton_first_token_part_seconds",
             "What the time to the first token was spent on.",
@@ -116,6 +118,7 @@ class GatewayMetrics:
     def _observe_parts(self, ended: Ended) -> None:
         timings = ended.timings
         parts = {
+            "line": timings.line_s or None,
             "queue": timings.queue_s,
             "prefill": timings.prefill_s,
             "transfer": timings.transfer_s,

@@ -58,6 +58,7 @@ class Tracing:
 
 def _counts(ended: Ended) -> dict[str, str | int | float]:
     seen = {
+        "line_s": ended.timings.line_s,
         "queue_s": ended.timings.queue_s,
         "prefill_s": ended.timings.prefill_s,
         "transfer_s": ended.timings.transfer_s,

@@ -421,6 +421,39 @@ async def test_what_waits_goes_as_soon_as_there_is_room() -> None:
 
 
 @in_virtual_time
+async def test_a_clients_time_begins_when_it_comes_not_when_it_is_let_in() -> None:
+    world = World(behave(), settings=replace(bounded(1, 1), request_s=2.5))
+    stream = world.coordinator.generate(request(max_tokens=50))
+    await anext(stream)
+    second = Client(request(name="second"))
+    waiting = asyncio.ensure_future(second.run(world.coordinator, None, 0.0))
+    await asyncio.sleep(0.75)
+    await stream.aclose()
+    await waiting
+    alone_s, in_all_s = world.observer.ttft_s
+    assert in_all_s == pytest.approx(0.75 + alone_s)
+    ended = world.observer.endings[1]
+    assert (ended.outcome, ended.timings.line_s) == ("finished", pytest.approx(0.75))
+    assert ended.timings.total_s == pytest.approx(0.75 + alone_s + 0.3)
+    world.check_idle()
+
+
+@in_virtual_time
+async def test_time_in_line_is_part_of_the_time_that_a_request_may_take() -> None:
+    world = World(behave(), settings=replace(bounded(1, 1), request_s=2.0))
+    stream = world.coordinator.generate(request(max_tokens=50))
+    await anext(stream)
+    begun = world.clock()
+    second = Client(request(name="second", max_tokens=50))
+    waiting = asyncio.ensure_future(second.run(world.coordinator, None, 0.0))
+    await asyncio.sleep(0.25)
+    await stream.aclose()
+    await waiting
+    assert (type(second.ending), world.clock() - begun) == (DeadlineExceeded, pytest.approx(2.0))
+    world.check_idle()
+
+
+@in_virtual_time
 async def test_a_client_that_leaves_the_line_is_out_of_it_at_once() -> None:
     world = World(behave(), settings=bounded(1, 1))
     stream = world.coordinator.generate(request(max_tokens=50))
@@ -503,7 +536,8 @@ async def test_a_listener_that_breaks_fails_no_request_and_hides_nothing_from_th
 @in_virtual_time
 async def test_what_prefill_had_cached_for_a_lost_attempt_is_not_told_of_the_next() -> None:
     told = Recorder()
-    timeline = Timeline(request(), asyncio.get_running_loop().time, told)
+    clock = asyncio.get_running_loop().time
+    timeline = Timeline(request(), clock(), clock, told)
     timeline.routed(Decision("d0", "p0", ""))
     timeline.prefill_done(LegReport(), 32)
     timeline.routed(Decision("d1", None, ""))

@@ -98,10 +98,10 @@ def test_tokens_that_come_together_share_their_gap() -> None:
 def test_the_first_tokens_time_is_split_and_absent_parts_are_not_observed() -> None:
     metrics = GatewayMetrics()
     metrics.ended(ended(timings=Timings(2.0, 1.0, 0.1, 0.6, 0.25, 0.05)))
-    metrics.ended(ended(timings=Timings(2.0, 1.0, 0.4, 0.6)))
+    metrics.ended(ended(timings=Timings(2.0, 1.0, 0.4, 0.6, line_s=0.75)))
     samples = scraped(metrics)
     parts = {k[1]: v for k, v in samples.items() if k[0] == "baton_first_token_part_seconds_sum"}
-    assert parts == {"queue": 0.5, "prefill": 1.2, "transfer": 0.25, "decode_wait": 0.05}
+    assert parts == {"line": 0.75, "queue": 0.5, "prefill": 1.2, "transfer": 0.25, "decode_wait": 0.05}
     assert samples["baton_first_token_part_seconds_count", "transfer"] == 1
 
 
