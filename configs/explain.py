@@ -75,7 +75,7 @@ def locate(loc: KeyPath, model: type[BaseModel]) -> Place:
 
 
 def _is_list(annotation: object) -> bool:
-    return typing.get_origin(annotation) is list
+    return typing.get_origin(annotation) in (list, tuple)
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:

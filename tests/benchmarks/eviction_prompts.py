@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.planning.trace import MOONCAKE_BLOCK_TOKENS, Trace, read_azure, read_mooncake
+from cluster.planning.trace import Trace
+from cluster.planning.trace_files import MOONCAKE_BLOCK_TOKENS, read_azure, read_mooncake
 from tests.benchmarks.routing import traces
 
 AZURE_BLOCK_TOKENS = 64

@@ -19,7 +19,8 @@ from cluster.planning.gateway import Gateway
 from cluster.planning.outcome import Summary
 from cluster.planning.settings import ClusterSettings, NetworkSettings, WorkerSettings
 from cluster.planning.simulation import Simulation
-from cluster.planning.trace import Trace, read_mooncake, statistics
+from cluster.planning.trace import Trace, statistics
+from cluster.planning.trace_files import read_mooncake
 from routing.fleet import Role
 from tests.benchmarks import machine
 from tests.benchmarks.routing import QUICK_REQUESTS, TRACE, traces

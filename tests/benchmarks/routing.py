@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cluster.planning.trace import Trace, read_mooncake, statistics
+from cluster.planning.trace import Trace, statistics
+from cluster.planning.trace_files import read_mooncake
 from tests.benchmarks import machine
 from tests.benchmarks.routing_dynamo import ReplayFailed
 from tests.benchmarks.routing_policies import POLICIES

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.planning.trace import TraceError, read_azure, read_mooncake, statistics
+from cluster.planning.trace import statistics
+from cluster.planning.trace_files import TraceError, read_azure, read_mooncake, read_trace
 
 TRACES = Path(os.environ.get("BATON_TRACES") or Path(__file__).parents[4] / "shared" / "traces")
 
@@ -41,10 +42,56 @@ def test_a_faster_trace_is_the_same_in_less_time(tmp_path: Path) -> None:
     assert [request.arrival_s for request in trace.requests] == [0.0, 2.0]
 
 
-@pytest.mark.parametrize("line", ["nonsense", "{}", '{"timestamp": 0, "input_length": 1, "output_length": 1}', "[]"])
-def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
-    with pytest.raises(TraceError, match="line 2"):
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nonsense", "line 2: is not JSON"),
+        ("[]", "line 2: is not a JSON object"),
+        ('{"timestamp": 0, "input_length": 1, "output_length": 1}', "line 2: hash_ids: is missing"),
+        ('{"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": [0]}', "line 2: timestamp: given -1"),
+        (
+            '{"timestamp": 0, "input_length": "x", "output_length": 1, "hash_ids": [0]}',
+            "line 2: input_length: given 'x'",
+        ),
+        ('{"timestamp": 0, "input_length": 1, "output_length": 0, "hash_ids": [0]}', "line 2: output_length: given 0"),
+        ('{"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [0]}', "allowed: 2 block ids"),
+        ('{"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": ["a"]}', "line 2: hash_ids: given"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_field(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(TraceError) as caught:
         read_mooncake(_write(tmp_path, _row(0, 64, [1]) + line + "\n"))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("TIMESTAMP,ContextTokens\n", "line 1: GeneratedTokens: is missing among the columns"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\nnever,1,1\n", "line 2: TIMESTAMP: given 'never'"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1\n", "line 2: GeneratedTokens: is missing"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_field(tmp_path: Path, rows: str, said: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        read_azure(_write(tmp_path, rows))
+    assert said in str(caught.value)
+
+
+def test_the_suffix_says_what_a_file_is(tmp_path: Path) -> None:
+    mooncake = tmp_path / "a.jsonl"
+    mooncake.write_text(_row(0, 64, [1]))
+    assert len(read_trace(mooncake)) == 1
+    with pytest.raises(TraceError, match=r"allowed: \.jsonl"):
+        read_trace(tmp_path / "a.txt")
+    mooncake.write_text("")
+    with pytest.raises(TraceError, match="holds no request"):
+        read_trace(mooncake)
+
+
+def test_a_window_begins_at_zero(tmp_path: Path) -> None:
+    trace = read_mooncake(_write(tmp_path, "".join(_row(1000 * n, 64, [n]) for n in range(5)))).window(2, 2)
+    assert [request.arrival_s for request in trace.requests] == [0.0, 1.0]
 
 
 def test_block_sizes_must_divide_those_of_the_trace(tmp_path: Path) -> None:
