@@ -20,6 +20,7 @@ from ray import serve
 from cluster.gateway.deployment import Gateway
 from cluster.secret import cluster_secret
 from cluster.workers.deployment import DecodeWorker, PrefillWorker
+from configs.profiles import with_rates
 from configs.schema import BatonConfig, PoolConfig, TimeoutConfig
 
 APPLICATION = "baton"
@@ -44,7 +45,7 @@ def build(config: BatonConfig) -> serve.Application:
 
     Workers are bound into the gateway, so that Serve starts and ends all of them together.
     """
-    sealed = with_secret(config)
+    sealed = with_secret(with_rates(config))
     workers = {
         name: serve.deployment(cls).options(name=name, **worker_options(pool, config.timeouts)).bind(sealed)
         for name, cls, pool in (

@@ -1,37 +1,57 @@
-"""The rates the router starts from: a profile, named or suited to the decode engine, and what a deployment replaces."""
+"""Profiles by name, and the rates the router starts from: a profile's, with what a deployment replaces."""
 
 from functools import cache
 from pathlib import Path
 
-import yaml
-
-from configs.schema import BatonConfig, PoolConfig, ProfileName, RatesConfig, SimulatedEngineConfig
+from configs.errors import ConfigError, Problem
+from configs.profile_file import ProfileConfig, read_profile
+from configs.profile_names import SHIPPED, allowed, is_file, roofline_name
+from configs.roofline import DoesNotFit, roofline
+from configs.schema import BatonConfig, PoolConfig, RatesConfig, SimulatedEngineConfig
 
 _FOLDER = Path(__file__).parent / "profiles"
 
 
 @cache
-def named(name: ProfileName) -> RatesConfig:
-    """A profile that comes with Baton. All its values are set."""
-    return RatesConfig.model_validate(yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
+def named(name: str) -> ProfileConfig:
+    """One that comes with Baton, a roofline, or a file; a relative path is from the current folder. All values are set.
+
+    Raises `ConfigError`.
+    """
+    if name in SHIPPED:
+        return read_profile(_FOLDER / f"{name}.yaml")
+    if (parts := roofline_name(name)) is not None:
+        try:
+            return roofline(parts)
+        except DoesNotFit as error:
+            raise ConfigError([Problem("profile", "", str(error))]) from None
+    if is_file(name):
+        return read_profile(Path(name))
+    raise ConfigError([Problem("profile", "", f"given {name!r}; allowed: {allowed()}")])
 
 
 def rates_of(config: BatonConfig) -> RatesConfig:
     """The rates of a deployment. All values are set."""
     name, replaced = config.router.profile, config.router.rates
-    base = _suited(config.decode) if name is None else named(name)
+    base = _suited(config.decode) if name is None else named(name).rates
     return base.model_copy(update=replaced.model_dump(exclude_none=True))
+
+
+def with_rates(config: BatonConfig) -> BatonConfig:
+    """The same deployment with its rates in it: gateways on other nodes need not read the profile's file."""
+    router = config.router.model_copy(update={"profile": None, "rates": rates_of(config)})
+    return config.model_copy(update={"router": router})
 
 
 def _suited(pool: PoolConfig) -> RatesConfig:
     if isinstance(pool.engine, SimulatedEngineConfig):
         return _simulated(pool.engine)
-    return named("h100_8b") if pool.num_gpus else named("laptop_cpu")
+    return named("h100_8b" if pool.num_gpus else "laptop_cpu").rates
 
 
 def _simulated(engine: SimulatedEngineConfig) -> RatesConfig:
     """What a simulated engine is told to take; the store is real, whatever the engine's speed."""
-    return named("simulated").model_copy(
+    return named("simulated").rates.model_copy(
         update={
             "prefill_step_s": engine.decode_step_s / engine.speed,
             "prefill_token_s": 1 / engine.prefill_tokens_per_s / engine.speed,

@@ -10,7 +10,10 @@ A file is what `serve deploy` and `serve run` take: Ray Serve's own keys outside
 from pathlib import PurePath
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, JsonValue, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, JsonValue, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
+
+from configs.profile_names import allowed, is_known
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -168,7 +171,13 @@ class StoreConfig(Frozen):
         return self
 
 
-ProfileName = Literal["laptop_cpu", "h100_8b", "simulated"]
+def _is_profile(name: str) -> str:
+    if not is_known(name):
+        raise PydanticCustomError("profile_name", "Input should be {allowed}", {"allowed": allowed()})
+    return name
+
+
+ProfileName = Annotated[str, AfterValidator(_is_profile)]
 
 
 class RatesConfig(Frozen):
@@ -194,7 +203,7 @@ class RouterConfig(Frozen):
 
     policy: Literal["kv_aware", "least_work"] = Field("kv_aware", description="least_work knows nothing of caches")
     profile: ProfileName | None = Field(
-        None, description="name of a file in configs/profiles; default: what suits the decode engine"
+        None, description="one that `baton profile list` names, or a file; default: what suits the decode engine"
     )
     rates: RatesConfig = Field(default_factory=RatesConfig, description="values that replace the profile's")
     itl_target_s: PositiveSeconds | None = Field(

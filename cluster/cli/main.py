@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from cluster.cli import config, model, route, serve, status, store
+from cluster.cli import config, model, profile, route, serve, status, store
 
 app = typer.Typer(
     name="baton",
@@ -20,6 +20,7 @@ app.command("serve")(serve.serve)
 app.command("status")(status.status)
 app.add_typer(model.app, name="model")
 app.add_typer(config.app, name="config")
+app.add_typer(profile.app, name="profile")
 app.add_typer(route.app, name="route")
 app.add_typer(store.app, name="store")
 
