@@ -38,10 +38,6 @@ def test_the_simulated_preset_is_eight_and_eight() -> None:
     assert isinstance(config.decode.engine, SimulatedEngineConfig)
 
 
-def test_every_preset_is_loaded_by_these_tests() -> None:
-    assert {file.name for file in PRESETS.glob("*.yaml")} == {"laptop.yaml", "simulated.yaml"}
-
-
 def test_rays_own_keys_are_let_through(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_text(
