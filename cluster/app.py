@@ -13,8 +13,6 @@ one connection to each worker (`cluster.dataplane`). The workers of a node share
 `docs/journey.md` follows one request through all of it. In a Serve file: `import_path: cluster.app:build`.
 """
 
-import math
-
 from ray import serve
 
 from cluster.gateway.deployment import Gateway
@@ -29,15 +27,12 @@ MAX_CALLS = 1024
 """Of one worker at once. Requests pass Serve by; what comes this way are questions of `baton status` and Serve's own,
 so the bound is never felt, while Serve's default of 5 would let a few slow answers hide a worker from the next."""
 
-HEALTH_PERIOD_S = 5.0
-"""How often Serve asks a replica. Workers and gateways notice each other's loss within `timeouts.dead_s` by themselves;
-this is for a process that lives and does nothing any more."""
+HEALTH_PERIOD_S = 2.0
+"""How often Serve asks a replica; it replaces one that says three times that it is ill. A worker knows from the look it
+has on its engine, and its streams have gone on elsewhere by then."""
 
-HEALTH_MARGIN_S = 10.0
-"""What an answer may take on top of an engine's longest step, on a machine that is busy."""
-
-GATEWAY_HEALTH_S = 30.0
-"""A gateway answers within a turn of its loop; so long silent, it is stuck."""
+HEALTH_TIMEOUT_S = 30.0
+"""A replica answers within a turn of its loop, on a machine that is busy; so long silent, it is stuck."""
 
 
 def build(config: BatonConfig) -> serve.Application:
@@ -74,7 +69,7 @@ def worker_options(pool: PoolConfig, timeouts: TimeoutConfig) -> dict[str, objec
         "max_ongoing_requests": MAX_CALLS,
         "graceful_shutdown_timeout_s": timeouts.drain_s,
         "health_check_period_s": HEALTH_PERIOD_S,
-        "health_check_timeout_s": math.ceil(timeouts.step_s + HEALTH_MARGIN_S),
+        "health_check_timeout_s": HEALTH_TIMEOUT_S,
     }
 
 
@@ -86,5 +81,5 @@ def gateway_options(config: BatonConfig) -> dict[str, object]:
         "max_ongoing_requests": config.gateway.max_ongoing_requests,
         "graceful_shutdown_timeout_s": config.timeouts.drain_s,
         "health_check_period_s": HEALTH_PERIOD_S,
-        "health_check_timeout_s": GATEWAY_HEALTH_S,
+        "health_check_timeout_s": HEALTH_TIMEOUT_S,
     }

@@ -232,9 +232,32 @@ class TimeoutConfig(Frozen):
     connect_s: PositiveSeconds = Field(5.0, description="opening and greeting a data-plane or store connection")
     ping_s: PositiveSeconds = Field(2.0, description="interval of liveness pings on an idle connection")
     dead_s: PositiveSeconds = Field(10.0, description="a silent connection is given up after this")
-    step_s: PositiveSeconds = Field(60.0, description="an engine that makes no step for this long is unhealthy")
     start_s: PositiveSeconds = Field(900.0, description="an engine that is not ready by then has failed to start")
     drain_s: PositiveSeconds = Field(600.0, description="a replica going away waits this long for its live streams")
+
+
+class HealthConfig(Frozen):
+    """When a replica's engine counts as wedged: it has something to do and makes no step.
+
+    What the replica is working on then goes on elsewhere at once, nothing new is sent to it, and Serve replaces it. How
+    long a step may take follows from the engine itself: one that needs a second for a few tokens may take minutes for a
+    prompt.
+    """
+
+    stall_s: PositiveSeconds = Field(
+        30.0, description="an engine that has work and makes no step for this long is wedged"
+    )
+    stall_steps: float = Field(
+        500.0, ge=0, description="or for as long as so many steps of a few tokens take there, if that is longer"
+    )
+    stall_most_s: PositiveSeconds = Field(600.0, description="but never for longer than this")
+    probe_s: PositiveSeconds = Field(10.0, description="an engine without work is asked for a step this often")
+
+    @model_validator(mode="after")
+    def _least_is_not_above_most(self) -> Self:
+        if self.stall_s > self.stall_most_s:
+            raise ValueError(f"stall_s {self.stall_s:g} is above stall_most_s {self.stall_most_s:g}")
+        return self
 
 
 class SecurityConfig(Frozen):
@@ -262,4 +285,5 @@ class BatonConfig(Frozen):
     store: StoreConfig = Field(default_factory=StoreConfig)
     router: RouterConfig = Field(default_factory=RouterConfig)
     timeouts: TimeoutConfig = Field(default_factory=TimeoutConfig)
+    health: HealthConfig = Field(default_factory=HealthConfig)
     security: SecurityConfig = Field(default_factory=SecurityConfig)

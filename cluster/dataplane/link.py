@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 2.0
 
-_ERRORS: dict[FailureKind, type[BatonError]] = {
+ERRORS: dict[FailureKind, type[BatonError]] = {
     "invalid": InvalidRequest,
     "engine": EngineFailed,
     "unavailable": ReplicaLost,
@@ -182,7 +182,7 @@ class WorkerLink:
                 self.load, self.load_at = frame, asyncio.get_running_loop().time()
                 self._observer.changed()
             case StreamFailed() if self.info is not None:
-                self._end(frame.stream, _ERRORS[frame.kind](frame.message))
+                self._end(frame.stream, ERRORS[frame.kind](frame.message))
             case KvEvents() if self.info is not None:
                 self._kv.received(frame)
             case Challenge() if self.info is None:

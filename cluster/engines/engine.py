@@ -50,13 +50,19 @@ class EngineRequest:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatistics:
-    """A snapshot. `counters` only grow; names are Prometheus-style without prefix, e.g. `loaded_blocks`."""
+    """A snapshot. `counters` only grow; names are Prometheus-style without prefix, e.g. `loaded_blocks`.
+
+    `steps` grows whenever the engine gets something done: one that has work and is not wedged makes steps. A `dead` one
+    makes none any more.
+    """
 
     running: int
     waiting: int
     queued_prefill_tokens: int
     kv_usage: float
     counters: Mapping[str, float] = field(default_factory=dict)
+    steps: int = 0
+    dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +104,12 @@ class Engine(Protocol):
         ...
 
     async def check_health(self) -> None:
-        """Return when the engine can step; raise `cluster.errors.EngineFailed` when it cannot. Has its own deadline."""
+        """Make one step, of a few tokens at most, and return; raise `cluster.errors.EngineFailed` when that fails.
+
+        A wedged engine does neither: the deadline is the caller's.
+        """
         ...
 
     async def close(self) -> None:
-        """End the engine and every process it started."""
+        """End the engine and every process it started, also those that have been stopped."""
         ...

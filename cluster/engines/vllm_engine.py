@@ -7,8 +7,8 @@ errors here and nowhere else.
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 
 import psutil
@@ -27,6 +27,9 @@ SHUTDOWN_S = 1.0
 """Seconds vLLM's processes get to end by themselves before they are killed: they hold nothing worth waiting for, and
 an idle worker needs ten to notice.
 """
+
+KILL_S = 2.0
+"""Seconds in which a process is gone that was killed."""
 
 PROBE = tuple(range(8))
 """Prompt of the request that warms an engine up and proves that it steps. Not a single token: on CPUs with AMX, vLLM
@@ -49,6 +52,20 @@ def _done() -> None:
     """Nothing is left to do."""
 
 
+def _family(pids: Iterable[int]) -> list[psutil.Process]:
+    """These processes and all they have started."""
+    heads = [psutil.Process(pid) for pid in pids]
+    return heads + [child for head in heads for child in head.children(recursive=True)]
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    """Also what was stopped. Those that have ended, and others that have got their numbers since, are left alone."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, KILL_S)
+
+
 class VllmEngine:
     """Built by `create`; `close` ends its processes, and so does the end of this one."""
 
@@ -60,7 +77,7 @@ class VllmEngine:
         self._vllm = vllm
         self._feed = feed
         self._names = itertools.count()
-        self._steps_at_check = 0
+        self._processes = _family(started.processes)
 
     @classmethod
     async def create(cls, settings: VllmEngineSettings) -> "VllmEngine":
@@ -137,15 +154,21 @@ class VllmEngine:
             queued_prefill_tokens=self._ledger.queued_prefill_tokens,
             kv_usage=state.kv_usage if legs else 0.0,
             counters={**state.connector, **self._ledger.counters(), "preemptions": float(state.preemptions)},
+            steps=state.steps,
+            dead=self._is_dead,
         )
 
     async def check_health(self) -> None:
-        """Fine when a step was made since the last check, else one token is computed, in at most `step_s`."""
-        if self._llm is None or self._llm.errored:
+        if self._is_dead:
             raise EngineFailed("the engine died")
-        if self._facts.state.steps == self._steps_at_check:
-            await self._step()
-        self._steps_at_check = self._facts.state.steps
+        request = EngineRequest("health", PROBE, self._vllm.health_sampling())
+        async with aclosing(self.generate(request)) as deltas:
+            async for _ in deltas:
+                pass
+
+    @property
+    def _is_dead(self) -> bool:
+        return self._llm is None or bool(self._llm.errored)
 
     async def close(self) -> None:
         self._feed.close()
@@ -155,16 +178,8 @@ class VllmEngine:
         if llm.output_handler is not None:
             llm.output_handler.cancel()
             await asyncio.wait([llm.output_handler], timeout=SHUTDOWN_S)
-        files = mapped_by(child.pid for child in psutil.Process().children(recursive=True))
+        files = mapped_by(process.pid for process in self._processes)
         await asyncio.to_thread(llm.shutdown, SHUTDOWN_S)
+        await asyncio.to_thread(_kill, self._processes)  # vLLM ends its core; a worker that was stopped cannot notice
         remove_unused(files)  # a rank that is killed leaves what its group shared
         llm.shutdown = _done  # its finaliser calls it once more, perhaps when the interpreter is half gone
-
-    async def _step(self) -> None:
-        request = EngineRequest("health", PROBE, self._vllm.health_sampling())
-        try:
-            async with asyncio.timeout(self._settings.step_s), aclosing(self.generate(request)) as deltas:
-                async for _ in deltas:
-                    pass
-        except TimeoutError as error:
-            raise EngineFailed(f"the engine made no step in {self._settings.step_s:g} s") from error

@@ -21,7 +21,6 @@ class VllmEngineSettings:
     env: Mapping[str, str] = field(default_factory=dict)
     cores: Sequence[int] = ()
     max_model_len: int | None = None
-    step_s: float = 60.0  # an engine that makes no step for this long has failed
     start_s: float = 600.0
     store_timeout_s: float = 2.0  # of one round trip to the store
     replay_tokens: int = 4096  # tokens sampled once more for an output that cannot go on otherwise

@@ -1,6 +1,7 @@
 """Starts vLLM's `AsyncLLM` with our connector and observer. The first file to import vLLM in a replica."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -43,9 +44,10 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A running `AsyncLLM`, which the caller takes over, and its facts."""
+    """A running `AsyncLLM`, which the caller takes over, the processes it has started, and its facts."""
 
     llm: Any
+    processes: Sequence[int]
     facts: EngineFacts
 
 
@@ -80,7 +82,7 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
         config.cache_config.num_gpu_blocks - 1,
         means,
     )
-    return Started(llm, facts)
+    return Started(llm, [process.pid for process in llm.engine_core.resources.engine_manager.processes], facts)
 
 
 def fingerprint(settings: VllmEngineSettings) -> KvFingerprint:

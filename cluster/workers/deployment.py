@@ -21,6 +21,7 @@ from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
 from cluster.workers.cores import CoreLease
 from cluster.workers.engine_choice import ChosenEngine, StartedEngine, Surroundings, choose
+from cluster.workers.pulse import PulseSettings
 from cluster.workers.store_actor import NodeStoreSettings, StoreEndpoint, ensure_store
 from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
@@ -138,6 +139,7 @@ class WorkerReplica:
             listen_host=self._host(),
             connection=ConnectionSettings.of(timeouts),
             drain_s=drain_time_s(timeouts),
+            health=PulseSettings(**self._config.health.model_dump()),
         )
 
     # What Serve and people ask

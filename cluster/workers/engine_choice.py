@@ -85,7 +85,6 @@ def _vllm(config: BatonConfig, engine: VllmEngineConfig, surroundings: Surroundi
             env=engine.env,
             cores=surroundings.cores,
             max_model_len=config.model.max_model_len,
-            step_s=config.timeouts.step_s,
             start_s=config.timeouts.start_s,
             store_timeout_s=config.timeouts.load_s,
             replay_tokens=engine.replay_tokens,
@@ -103,7 +102,6 @@ def _simulated(config: BatonConfig, engine: SimulatedEngineConfig, surroundings:
             model_path=Path(surroundings.model_path),
             model_digest=surroundings.model_digest,
             max_model_len=config.model.max_model_len,
-            step_deadline_s=timeouts.step_s,
             store=access,
             **engine.model_dump(exclude={"kind"}),
         )

@@ -21,6 +21,7 @@ class Legs:
         self._idle.set()
         self.changed = asyncio.Event()
         self.draining = False
+        self.ill = ""
 
     def __repr__(self) -> str:
         return f"<Legs live={len(self._live)} held={self.held} draining={self.draining}>"
@@ -34,10 +35,13 @@ class Legs:
         return sum(leg.held for leg in self._live)
 
     def start(self, generate: Generate, sink: LegSink) -> Leg:
-        """Run a leg; while draining it fails at once."""
+        """Run a leg; while draining, or while the engine is ill, it fails at once."""
         leg = Leg(generate, sink, self._services)
         if self.draining:
             leg.fail("draining", "the worker is draining")
+            return leg
+        if self.ill:
+            leg.fail("engine", self.ill)
             return leg
         self._services.counters.started(generate.role)
         leg.task = self._services.tasks.create_task(leg.run(), name=f"leg {generate.request_id}")
@@ -46,6 +50,12 @@ class Legs:
         self.changed.set()
         leg.task.add_done_callback(lambda _: self._ended(leg))
         return leg
+
+    def fail(self, reason: str) -> None:
+        """The engine is ill: all of them fail at once, whatever they wait for."""
+        for leg in self._live:
+            leg.fail("engine", reason)
+            leg.abort()
 
     def let_go(self, handoff_id: str) -> None:
         """See `LegHandler`."""

@@ -1,8 +1,8 @@
 """One worker: an engine, its node's store, and a server for gateways. Knows neither Ray nor which engine it is.
 
 Life: `start` → serving → `drain` (no new legs, live ones finish) → `close`. Everything it runs is a task of one
-TaskGroup, which `close` ends and awaits. An engine that cannot step makes the worker unhealthy, not dead: its host
-(Serve) decides.
+TaskGroup, which `close` ends and awaits. An engine that cannot step makes the worker unhealthy, not dead: its legs
+fail, so that they go on elsewhere, and its host (Serve) decides what becomes of it.
 """
 
 import asyncio
@@ -17,10 +17,12 @@ from cluster.dataplane.frames import KvTier, Load, WorkerInfo
 from cluster.dataplane.server import ServerSettings, WorkerServer
 from cluster.engines.engine import BlocksChanged, Engine
 from cluster.errors import EngineFailed
+from cluster.workers.engine_watch import EngineWatch
 from cluster.workers.kv_events import KvBlocks, KvChanges
 from cluster.workers.leg import LegServices
 from cluster.workers.legs import Legs
 from cluster.workers.load import LegCounters, WorkerState, build_load
+from cluster.workers.pulse import PulseSettings
 from cluster.workers.reporter import LoadReporter
 from cluster.workers.store_link import StoreLink
 from kvtransfer.protocol import Watched
@@ -39,7 +41,7 @@ class WorkerSettings:
     listen_host: str
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     drain_s: float = 600.0
-    health_every_s: float = 5.0
+    health: PulseSettings = field(default_factory=PulseSettings)
 
 
 class Worker:
@@ -52,8 +54,6 @@ class Worker:
         self._store = store
         self._counters = LegCounters()
         self._blocks = KvBlocks(settings.info.block_size_tokens)
-        self._healthy = True
-        self._healthy_until = 0.0
         self._task: asyncio.Task[None] | None = None
         self.address = ""
 
@@ -74,6 +74,7 @@ class Worker:
     async def _run(self, listening: "asyncio.Future[str]") -> None:
         async with asyncio.TaskGroup() as tasks:
             self._legs = Legs(LegServices(self._engine, self._store, tasks, self._counters, self._blocks))
+            self._watch = EngineWatch(self._engine, self._settings.health, self._note_health)
             server = self._server = WorkerServer(self._server_settings(), self._legs, self._tier_keys)
             try:
                 address = await server.listen(self._settings.listen_host)
@@ -83,7 +84,7 @@ class Worker:
                     self._store.watched = self._store_holds
                     tasks.create_task(self._store.run(), name="store link")
                 tasks.create_task(self._publish_blocks(), name="kv events")
-                tasks.create_task(self._watch_health(), name="health")
+                tasks.create_task(self._watch.run(), name="health")
                 reporter = LoadReporter(self.load, server.publish_load, self._legs.changed)
                 tasks.create_task(reporter.run(), name="load reports")
                 listening.set_result(address)
@@ -105,7 +106,7 @@ class Worker:
         """How busy it is now."""
         state = WorkerState(
             held=self._legs.held,
-            healthy=self._healthy,
+            healthy=not self._watch.ill,
             draining=self._legs.draining,
             counters={**self._counters.snapshot(), "kv_events_unplaced": self._blocks.unplaced_events},
             store=self._store.latest if self._store is not None else None,
@@ -114,35 +115,22 @@ class Worker:
         return build_load(self._engine.statistics(), state)
 
     async def check_health(self) -> None:
-        """Raises `EngineFailed` when the engine cannot step or the worker's own tasks have ended.
-
-        A good verdict holds for `health_every_s`, whoever asks: a probe costs the engine a step.
-        """
+        """Raises `EngineFailed` when the engine cannot step or the worker's own tasks have ended. Answers at once."""
         if self._task is None or self._task.done():
             raise EngineFailed("the worker is not running")
-        now = asyncio.get_running_loop().time()
-        if self._healthy and now < self._healthy_until:
-            return
-        try:
-            await self._engine.check_health()
-        except EngineFailed:
-            self._note_health(False)
-            raise
-        self._healthy_until = now + self._settings.health_every_s
-        self._note_health(True)
+        if self._watch.ill:
+            raise EngineFailed(self._watch.ill)
 
-    async def _watch_health(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.health_every_s)
-            try:
-                await self.check_health()
-            except EngineFailed as error:
-                log.error("the engine of %s cannot step: %s", self.info.replica_id, error)
-
-    def _note_health(self, healthy: bool) -> None:
-        if healthy != self._healthy:
-            self._healthy = healthy
-            self._legs.changed.set()
+    def _note_health(self) -> None:
+        """Tell the gateways first: what fails is then sent to others."""
+        ill = self._legs.ill = self._watch.ill
+        self._server.publish_load(self.load())
+        self._legs.changed.set()
+        if ill:
+            log.error("the engine of %s cannot step: %s", self.info.replica_id, ill)
+            self._legs.fail(ill)
+        else:
+            log.warning("the engine of %s steps again", self.info.replica_id)
 
     async def _publish_blocks(self) -> None:
         try:

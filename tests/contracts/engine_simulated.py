@@ -40,7 +40,6 @@ class SimulatedKind:
             max_batched_tokens=64,
             prefill_tokens_per_s=50_000.0,
             decode_step_s=0.002,
-            step_deadline_s=5.0,
             store=store,
         )
 

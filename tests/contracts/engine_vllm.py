@@ -15,7 +15,6 @@ def tiny_settings(socket_name: str, secret: bytes, core: int, **args: object) ->
         env={"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
         cores=[core],
         max_model_len=2048,
-        step_s=30.0,
         start_s=120.0,
     )
 

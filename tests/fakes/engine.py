@@ -34,6 +34,9 @@ class FakeEngine:
         self.running = 0
         self.loaded_blocks = 0.0
         self.healthy = True
+        self.goes = asyncio.Event()
+        self.goes.set()
+        self.steps = 0
         self.closed = False
         self.changes: asyncio.Queue[Sequence[BlocksChanged] | EngineFailed] = asyncio.Queue()
         self._arrived = asyncio.Event()
@@ -47,6 +50,7 @@ class FakeEngine:
                 step = await made.steps.get()
                 if isinstance(step, Exception):
                     raise step
+                self.steps += 1
                 yield step
                 if step.finish_reason is not None and step.index == 0:
                     return
@@ -63,12 +67,19 @@ class FakeEngine:
 
     def statistics(self) -> EngineStatistics:
         return EngineStatistics(
-            self.running, 0, 0, 0.0, {"steps": float(len(self.requests)), "loaded_blocks": self.loaded_blocks}
+            self.running,
+            0,
+            0,
+            0.0,
+            {"steps": float(len(self.requests)), "loaded_blocks": self.loaded_blocks},
+            self.steps,
         )
 
     async def check_health(self) -> None:
         if not self.healthy:
             raise EngineFailed("told to be ill")
+        await self.goes.wait()
+        self.steps += 1
 
     async def close(self) -> None:
         self.closed = True

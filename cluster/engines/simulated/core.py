@@ -70,6 +70,7 @@ class EngineCore:
 
     def loaded(self, sequence: Sequence, first: int, result: LoadResult, now_s: float) -> None:
         """The store gave what it has of a LOADING sequence's blocks, from block `first` on."""
+        self.counters["loads"] += 1
         self.counters["loaded_blocks"] += result.usable
         self.counters["corrupt_loads"] += result.reason == "corrupt"
         self.counters["failed_loads"] += result.reason in ("failed", "late")

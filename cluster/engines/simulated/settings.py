@@ -41,7 +41,6 @@ class SimulatedSettings:
     decode_step_s: float = 0.010
     decode_request_s: float = 0.0002
     speed: float = 1.0
-    step_deadline_s: float = 60.0
     lora_names: frozenset[str] = frozenset()
     store: StoreAccess | None = None
     faults: Faults = field(default_factory=Faults)

@@ -11,6 +11,7 @@ from cluster.coordinator.workers import GenerationRequest, Leg
 from cluster.dataplane.frames import Fetch, Handoff, Role, WorkerInfo
 from cluster.dataplane.pool import WorkerPool
 from cluster.dataplane.stream import WorkerStream
+from cluster.workers.pulse import PulseSettings
 from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
 from kvtransfer.errors import StoreLost
@@ -19,6 +20,8 @@ from tests.fakes.store import FakeStore
 from tests.unit.dataplane.peers import DEADLINE_S, MODEL, SECRET, pool_settings
 
 INFO = WorkerInfo("w1", "decode", "node", "fake", "tcp://here", "kv", 4, 4096, "epoch 1")
+
+HEALTH = PulseSettings(probe_s=0.01, look_s=0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ def handoff(handoff_id: str = "h1", source: str = "tcp://there", deadline_s: flo
 
 
 @asynccontextmanager
-async def running_worker(drain_s: float = 5.0, health_every_s: float = 0.01, **pool: Any) -> AsyncIterator[Running]:
+async def running_worker(drain_s: float = 5.0, health: PulseSettings = HEALTH, **pool: Any) -> AsyncIterator[Running]:
     engine, store = FakeEngine(), FakeStore()
 
     async def connect() -> FakeStore:
@@ -60,7 +63,7 @@ async def running_worker(drain_s: float = 5.0, health_every_s: float = 0.01, **p
 
     link = StoreLink(connect)
     await link.start()
-    settings = WorkerSettings(INFO, SECRET, MODEL, "127.0.0.1", drain_s=drain_s, health_every_s=health_every_s)
+    settings = WorkerSettings(INFO, SECRET, MODEL, "127.0.0.1", drain_s=drain_s, health=health)
     worker = Worker(settings, engine, link)
     address = await worker.start()
     try:

@@ -10,6 +10,7 @@ from cluster.dataplane.wire_keys import pack_keys
 from cluster.engines.engine import BlocksChanged
 from cluster.errors import EngineFailed, NoReplicaReady, ReplicaLost
 from cluster.workers.load import STORE_GAUGES
+from cluster.workers.pulse import PulseSettings
 from cluster.workers.store_link import MAX_OWED, StoreLink
 from kvtransfer.errors import RequestRefused, StoreLost
 from kvtransfer.net_changes import MAX_TAKEN_KEYS
@@ -133,6 +134,48 @@ async def test_an_ill_engine_makes_the_worker_unready_until_it_steps_again() -> 
             await running.worker.check_health()
         running.engine.healthy = True
         await running.pool.wait_for(lambda fleet: bool(fleet.ready(Role.DECODE)), DEADLINE_S)
+
+
+WEDGED_SOON = PulseSettings(stall_s=0.1, stall_steps=0.0, probe_s=0.01, look_s=0.01)
+
+
+async def test_a_wedged_engine_fails_its_legs_at_once_and_gets_no_more_until_it_steps() -> None:
+    async with running_worker(health=WEDGED_SOON) as running:
+        streams = [running.open(leg("decoding")), running.open(leg("waiting", handoff=handoff("h1")))]
+        request = await running.engine.arrived("decoding")
+        await running.store.waiting("h1")
+        request.say(1)
+        assert [d.token_ids for d in await streams[0].next()] == [[1]]
+        running.engine.goes.clear()
+        for stream in streams:
+            with pytest.raises(EngineFailed, match="has made no step"):
+                await stream.next()
+        assert not running.pool.fleet().ready(Role.DECODE), "told after the streams"
+        with pytest.raises(EngineFailed, match="no step"):
+            await running.worker.check_health()
+        await until(lambda: request.closed)
+        with pytest.raises(EngineFailed, match="no step"):
+            await running.open(leg("new")).next()
+        running.engine.goes.set()
+        await running.pool.wait_for(lambda fleet: bool(fleet.ready(Role.DECODE)), DEADLINE_S)
+        await running.worker.check_health()
+
+
+async def test_an_idle_engine_that_does_not_answer_is_wedged() -> None:
+    async with running_worker(health=WEDGED_SOON) as running:
+        await until(lambda: running.engine.steps > 0)
+        running.engine.goes.clear()
+        await running.pool.wait_for(lambda fleet: not fleet.ready(Role.DECODE), DEADLINE_S)
+        running.engine.goes.set()
+        await running.pool.wait_for(lambda fleet: bool(fleet.ready(Role.DECODE)), DEADLINE_S)
+
+
+async def test_a_wedged_engine_does_not_hold_up_a_drain() -> None:
+    async with running_worker(drain_s=DEADLINE_S, health=WEDGED_SOON) as running:
+        running.open(leg())
+        await running.engine.arrived("r1")
+        running.engine.goes.clear()
+        assert await running.worker.drain()
 
 
 async def test_gateways_hear_of_the_blocks_of_the_device_and_of_the_store() -> None:

@@ -48,7 +48,6 @@ def settings(model: Path, **changes: Any) -> SimulatedSettings:
         "decode_step_s": 0.0,
         "decode_request_s": 0.0,
         "prefill_tokens_per_s": 1e9,
-        "step_deadline_s": 5.0,
     }
     return SimulatedSettings(model_path=model, **(defaults | changes))
 
