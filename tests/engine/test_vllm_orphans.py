@@ -10,7 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.filterwarnings("ignore"),  # what the engines of other tests in this process left to be collected
+    pytest.mark.timeout(300),
+]
 
 GONE_S = 8.0
 
