@@ -5,6 +5,7 @@
     ├── Overloaded            nobody's        429   the client may, after `retry_after_s`
     ├── NoReplicaReady        ours            503   the client may
     ├── ReplicaLost           ours            503   by the coordinator, elsewhere
+    ├── ReplicaDraining       nobody's        503   by the coordinator, elsewhere, at no attempt's cost
     ├── CannotContinue        ours            503   not retried
     ├── EngineFailed          ours            500   by the coordinator, elsewhere
     ├── DeadlineExceeded      ours            504   not retried
@@ -49,6 +50,14 @@ class NoReplicaReady(BatonError):
 
 class ReplicaLost(BatonError):
     """The worker or its connection is gone."""
+
+    status = 503
+    retryable = True
+    retry_after_s = 1.0
+
+
+class ReplicaDraining(BatonError):
+    """The worker goes away, or is taken out of service, and has given the work back."""
 
     status = 503
     retryable = True

@@ -111,6 +111,9 @@ class GatewayConfig(Frozen):
     max_requests_in_flight: int = Field(1024, gt=0, description="outputs; more wait for their turn")
     admission: AdmissionConfig = Field(default_factory=AdmissionConfig)
     max_attempts: int = Field(3, gt=0, le=16, description="replicas tried for one request before it fails")
+    max_moves: int = Field(
+        32, ge=0, description="times a request moves off replicas that drain, which costs no attempt; then it stays"
+    )
     max_ongoing_requests: int = Field(4096, gt=0, description="Ray Serve's own bound per gateway replica")
     explain_header: bool = Field(
         False, description="answers tell in `x-baton-route` where they were placed and what was predicted"
@@ -233,7 +236,12 @@ class TimeoutConfig(Frozen):
     ping_s: PositiveSeconds = Field(2.0, description="interval of liveness pings on an idle connection")
     dead_s: PositiveSeconds = Field(10.0, description="a silent connection is given up after this")
     start_s: PositiveSeconds = Field(900.0, description="an engine that is not ready by then has failed to start")
-    drain_s: PositiveSeconds = Field(600.0, description="a replica going away waits this long for its live streams")
+    drain_finish_s: PositiveSeconds = Field(
+        60.0, description="live streams of a worker that drains may end there for so long; then they go on elsewhere"
+    )
+    drain_s: PositiveSeconds = Field(
+        600.0, description="a replica going away waits this long for streams that nobody else can go on with"
+    )
 
 
 class HealthConfig(Frozen):

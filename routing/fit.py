@@ -16,6 +16,6 @@ def why_none(request: RouteRequest, fleet: Fleet) -> str:
         return "no decode replica is ready"
     untried = [r for r in ready if r.replica_id not in request.exclude]
     if not untried:
-        return f"every ready decode replica ({len(ready)}) has already failed this request"
+        return f"every ready decode replica ({len(ready)}) has failed this request, or would answer with other tokens"
     needed = request.prompt_tokens + request.max_tokens
     return f"no ready decode replica has room for {needed} tokens (at most {max(r.max_model_len for r in untried)})"

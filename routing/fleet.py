@@ -31,7 +31,11 @@ class ReplicaLoad:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One worker as a candidate. `kv_blocks` is its device's capacity in blocks, 0 when unknown."""
+    """One worker as a candidate. `kv_blocks` is its device's capacity in blocks, 0 when unknown.
+
+    Replicas exchange blocks where their `kv_fingerprint` is the same, and go on with each other's answers where their
+    `model_identity` is.
+    """
 
     replica_id: str
     role: Role
@@ -42,6 +46,7 @@ class Replica:
     kv_blocks: int = 0
     ready: bool = True
     load: ReplicaLoad = field(default_factory=ReplicaLoad)
+    model_identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

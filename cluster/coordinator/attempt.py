@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from cluster.coordinator.observer import Observer
 from cluster.coordinator.prefill_leg import prefill_sampling
-from cluster.coordinator.workers import GenerationRequest, Leg, Stream, Workers
+from cluster.coordinator.workers import GenerationRequest, HandedBack, Leg, Stream, Workers
 from cluster.dataplane.frames import Delta, Emitted, Fetch, Handoff, LegReport
 from cluster.errors import BatonError, ReplicaLost
 from routing.block_keys import PromptKeys
@@ -199,9 +199,13 @@ class Attempt:
 
 
 async def _end_of(stream: Stream) -> PrefillEnd:
-    """Read a prefill leg to its end: its one token is of no use."""
+    """Read a prefill leg to its end: its one token is of no use. It is short, and ends where it is."""
     while True:
-        for delta in await stream.next():
+        try:
+            deltas = await stream.next()
+        except HandedBack:
+            continue
+        for delta in deltas:
             if delta.finish_reason is not None:
                 return PrefillEnd(delta.report, delta.num_cached_tokens or 0)
 

@@ -10,13 +10,21 @@ from dataclasses import replace
 
 from cluster.coordinator.attempt import Attempt, Order, PrefillEnd, can_source, place
 from cluster.coordinator.lifecycle import Event, Instruction, Lifecycle, State
+from cluster.coordinator.passed_by import PassedBy
 from cluster.coordinator.patience import Patience
 from cluster.coordinator.progress import Progress
 from cluster.coordinator.resources import Resources
 from cluster.coordinator.timeline import Timeline
-from cluster.coordinator.workers import GenerationRequest
+from cluster.coordinator.workers import GenerationRequest, HandedBack
 from cluster.dataplane.frames import Delta
-from cluster.errors import BatonError, CannotContinue, DeadlineExceeded, InvalidRequest, NoReplicaReady
+from cluster.errors import (
+    BatonError,
+    CannotContinue,
+    DeadlineExceeded,
+    InvalidRequest,
+    NoReplicaReady,
+    ReplicaDraining,
+)
 from routing.block_keys import PromptKeys
 from routing.errors import NoCandidate
 from routing.fleet import Fleet
@@ -46,14 +54,14 @@ class Journey:
         self._request = request
         self._with = resources
         self._on_routed = on_routed
-        self._lifecycle = Lifecycle(resources.settings.max_attempts)
+        self._lifecycle = Lifecycle(resources.settings.max_attempts, resources.settings.max_moves)
         self._timeline = Timeline(request, arrived_at, resources.clock, resources.observer, resources.listeners)
         self._deadline_at = arrived_at + resources.settings.request_s
         left_s = self._deadline_at - resources.clock()
         self._deadline = asyncio.get_running_loop().call_later(left_s, self._expire)
         self._expired = False
         self._attempt: Attempt | None = None
-        self._exclude: frozenset[str] = frozenset()
+        self._passed_by = PassedBy()
         self._keys = _keys(request)
         self._progress = Progress(request)
         self._patience = Patience(resources.settings.replica_s)
@@ -88,6 +96,8 @@ class Journey:
                 deltas = await attempt.decode.next()
             except _NobodyNow as nobody:
                 await asyncio.sleep(nobody.pause_s)
+            except HandedBack:
+                await self._move()
             except BatonError as error:
                 await self._setback(self._too_late() if self._expired else error)
             else:
@@ -113,6 +123,7 @@ class Journey:
         if not can_source(self._with.workers, decision):
             decision = decision.without_prefill("prefill has just gone")
         self._lifecycle.on(Event.ROUTED_LOCAL if decision.prefill is None else Event.ROUTED_DISAGGREGATED)
+        self._passed_by.took(decision.decode, self._with.workers.fleet())
         self._timeline.routed(decision)
         self._on_routed(decision)
         self._attempt = attempt = Attempt(
@@ -131,7 +142,10 @@ class Journey:
     def _choose(self, request: RouteRequest, now: float) -> Decision:
         """The router's choice; after some waiting also among replicas that failed the request, if there is no other."""
         fleet, why = self._with.workers.fleet(), ""
-        for exclude in (self._exclude, frozenset[str]()) if self._patience.forgives(now) else (self._exclude,):
+        exclusions = [self._passed_by.now(fleet)]
+        if self._patience.forgives(now):
+            exclusions.append(self._passed_by.strangers(fleet))
+        for exclude in exclusions:
             try:
                 decision = self._with.router.route(replace(request, exclude=exclude), fleet, now, self._with.rng)
             except NoCandidate as error:
@@ -141,6 +155,28 @@ class Journey:
                 return decision
         raise self._nobody(fleet, now, why)
 
+    async def _move(self) -> None:
+        """The replica wants another to go on. If there is none, the leg stays where it is: it will be asked again."""
+        assert self._attempt is not None
+        if self._lifecycle.budget.moves <= 0:
+            return
+        fleet, request = self._with.workers.fleet(), place(self._progress.left(), self._keys)
+        others = replace(request, exclude=self._passed_by.now(fleet) | {self._attempt.decision.decode})
+        try:
+            self._with.router.route(others, fleet, self._with.clock(), self._with.rng)
+        except NoCandidate:
+            return
+        self._lifecycle.on(Event.DECODE_MOVED)
+        self._leave_replica()
+        await self._end_attempt()
+
+    def _leave_replica(self) -> None:
+        """What is left of the request is for others."""
+        assert self._attempt is not None
+        self._passed_by.leave(self._attempt.decision.decode)
+        self._progress.leg_lost()
+        self._keys = _keys(self._progress.left())
+
     def _nobody(self, fleet: Fleet, now: float, why: str) -> Exception:
         """No replica fits. One that was lost may come back, or another in its place: who had one waits."""
         pause_s = self._patience.pause_s(now) if self._timeline.attempts else None
@@ -148,7 +184,7 @@ class Journey:
             self._lifecycle.on(Event.NO_CANDIDATE)
             return NoReplicaReady(why)
         self._lifecycle.on(Event.NONE_NOW)
-        self._exclude &= {replica.replica_id for replica in fleet.replicas.values() if replica.ready}
+        self._passed_by.forgive_who_was_away(fleet)
         return _NobodyNow(pause_s)
 
     def _expire(self) -> None:
@@ -167,7 +203,7 @@ class Journey:
             self._timeline.prefill_done(end.report, end.cached_tokens)
             return
         if self._attempt.decision.prefill is not None:
-            self._exclude |= {self._attempt.decision.prefill}
+            self._passed_by.leave(self._attempt.decision.prefill)
         if self._lifecycle.on(Event.PREFILL_LOST) is Instruction.TELL_SOURCE_LOST:
             self._attempt.decode.source_lost()
 
@@ -177,6 +213,7 @@ class Journey:
         if self._lifecycle.state is not State.DECODING:
             self._lifecycle.on(Event.FIRST_TOKEN)
             self._attempt.first_token()
+            self._passed_by.began()
         self._attempt.took(deltas)
         self._progress.take(deltas)
         self._timeline.deltas(deltas)
@@ -189,9 +226,7 @@ class Journey:
         """The attempt failed with `error`: prepare another, or raise it."""
         step = Instruction.FAIL if self._lifecycle.ended else self._lifecycle.on(_event(error))
         if step is Instruction.REROUTE and self._attempt is not None:
-            self._exclude |= {self._attempt.decision.decode}
-            self._progress.leg_lost()
-            self._keys = _keys(self._progress.left())
+            self._leave_replica()
         if step is Instruction.FAIL:
             self._over(outcome_of(error))
         await self._end_attempt()
@@ -202,7 +237,7 @@ class Journey:
         self._deadline.cancel()
         if self._attempt is not None:
             self._attempt.release()
-        self._timeline.ended(outcome)
+        self._timeline.ended(outcome, self._with.settings.max_moves - self._lifecycle.budget.moves)
 
     async def _end_attempt(self) -> None:
         attempt, self._attempt = self._attempt, None
@@ -215,12 +250,14 @@ def _keys(request: GenerationRequest) -> PromptKeys:
 
 
 def _event(error: BatonError) -> Event:
-    """What a decode leg's error means to the lifecycle. A draining replica is as good as a lost one."""
+    """What a decode leg's error means to the lifecycle."""
     match error:
         case InvalidRequest() | CannotContinue():
             return Event.REFUSED
         case DeadlineExceeded():
             return Event.DEADLINE
+        case ReplicaDraining():
+            return Event.DECODE_MOVED
         case _:
             return Event.DECODE_LOST
 

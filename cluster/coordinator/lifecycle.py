@@ -11,6 +11,7 @@ A terminal state expects nothing. Drawn in docs/lifecycle.md.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -39,6 +40,7 @@ class Event(Enum):
     FIRST_TOKEN = "first token"
     FINISHED = "finished"
     DECODE_LOST = "decode lost"
+    DECODE_MOVED = "decode moved"  # the replica gives it back, because it drains: nobody has failed
     ATTEMPTS_SPENT = "attempts spent"  # decode lost, and no attempt is left
     REFUSED = "refused"  # the request's own fault
     DEADLINE = "deadline"
@@ -61,6 +63,7 @@ class Instruction(Enum):
 _ALWAYS = {Event.DEADLINE: State.FAILED, Event.CLIENT_GONE: State.CANCELLED, Event.BROKEN: State.FAILED}
 _OPEN = {
     Event.DECODE_LOST: State.ROUTING,
+    Event.DECODE_MOVED: State.ROUTING,
     Event.ATTEMPTS_SPENT: State.FAILED,
     Event.REFUSED: State.FAILED,
     **_ALWAYS,
@@ -98,13 +101,33 @@ _ON_ENTRY = {
 }
 
 
-def settle(event: Event, budget: int) -> Event:
-    """The event as the table knows it: losing decode with no attempt left is `ATTEMPTS_SPENT`."""
-    return Event.ATTEMPTS_SPENT if event is Event.DECODE_LOST and budget <= 0 else event
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What is left: replicas that may still be tried, and moves off replicas that drain, which cost no attempt."""
+
+    attempts: int
+    moves: int
+
+    def after(self, event: Event) -> "Budget":
+        """A routing takes an attempt; a move gives back the one that it ends."""
+        match event:
+            case Event.ROUTED_DISAGGREGATED | Event.ROUTED_LOCAL:
+                return replace(self, attempts=self.attempts - 1)
+            case Event.DECODE_MOVED:
+                return Budget(self.attempts + 1, self.moves - 1)
+            case _:
+                return self
 
 
-def instruction(state: State, event: Event, budget: int) -> Instruction:
-    """What `event` in `state` asks for, with `budget` attempts left. Raises `KeyError` for what cannot happen."""
+def settle(event: Event, budget: Budget) -> Event:
+    """The event as the table knows it: with no move left decode is lost, and with no attempt left that is the end."""
+    if event is Event.DECODE_MOVED and budget.moves <= 0:
+        event = Event.DECODE_LOST
+    return Event.ATTEMPTS_SPENT if event is Event.DECODE_LOST and budget.attempts <= 0 else event
+
+
+def instruction(state: State, event: Event, budget: Budget) -> Instruction:
+    """What `event` in `state` asks for, with that `budget` left. Raises `KeyError` for what cannot happen."""
     reached = TRANSITIONS[state][settle(event, budget)]
     if state is State.PREFILLING and event is Event.PREFILL_LOST:
         return Instruction.TELL_SOURCE_LOST
@@ -114,11 +137,11 @@ def instruction(state: State, event: Event, budget: int) -> Instruction:
 
 
 class Lifecycle:
-    """One request's state and the attempts it has left. Invariant: `0 <= budget <= max_attempts`."""
+    """One request's state and its budget. Invariant: both numbers of it are from 0 up to what they began with."""
 
-    def __init__(self, max_attempts: int) -> None:
+    def __init__(self, max_attempts: int, max_moves: int) -> None:
         self.state = State.ROUTING
-        self.budget = max_attempts
+        self.budget = Budget(max_attempts, max_moves)
 
     @property
     def ended(self) -> bool:
@@ -126,9 +149,9 @@ class Lifecycle:
         return self.state in TERMINAL
 
     def on(self, event: Event) -> Instruction:
-        """Make the step and say what it asks for. A routing takes one attempt of the budget."""
+        """Make the step and say what it asks for."""
         result = instruction(self.state, event, self.budget)
-        self.state = TRANSITIONS[self.state][settle(event, self.budget)]
-        if event in (Event.ROUTED_DISAGGREGATED, Event.ROUTED_LOCAL):
-            self.budget -= 1
+        settled = settle(event, self.budget)
+        self.state = TRANSITIONS[self.state][settled]
+        self.budget = self.budget.after(settled)
         return result

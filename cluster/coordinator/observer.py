@@ -38,7 +38,7 @@ class Ended:
     `cached_tokens` of the prompt decode did not compute, `prefill_cached_tokens` prefill did not. `itl_s` is the mean
     time from token to token; None with fewer than two tokens. `resumes` counts the attempts that went on with tokens
     of an attempt before; then `prefill` and `decode` are of the last of them, and what is said of the prompt and of the
-    first token is of the one that made it.
+    first token is of the one that made it. `moves` counts the attempts that ended because their replica drained.
     """
 
     request: GenerationRequest
@@ -54,6 +54,7 @@ class Ended:
     prefill: LegReport | None
     decode: LegReport | None
     resumes: int = 0
+    moves: int = 0
 
 
 class EndListener(Protocol):

@@ -13,12 +13,13 @@ from routing.router import Rng, Router
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Bounds. `max_attempts` is the replicas tried for one request.
+    """Bounds. `max_attempts` is the replicas tried for one request, `max_moves` how often it moves off one that drains.
 
     `replica_s` is how long a request that has lost its replica waits for one when there is none.
     """
 
     max_attempts: int = 3
+    max_moves: int = 32
     request_s: float = 600.0
     handoff_s: float = 60.0
     replica_s: float = 120.0

@@ -79,8 +79,8 @@ class Timeline:
         for delta in deltas:
             self._delta(delta, now)
 
-    def ended(self, outcome: str) -> None:
-        """The request is over."""
+    def ended(self, outcome: str, moves: int) -> None:
+        """The request is over; so many attempts ended because their replica drained."""
         ended = Ended(
             request=self._request,
             placement=self._placement,
@@ -95,6 +95,7 @@ class Timeline:
             prefill=self._prefill,
             decode=self._decode,
             resumes=self._resumes,
+            moves=moves,
         )
         for listener in (self._observer, *self._listeners):
             _tell(listener, ended)

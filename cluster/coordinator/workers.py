@@ -57,14 +57,18 @@ class Leg:
         return 1 if self.role == "prefill" else len(self.emitted) or self.request.outputs
 
 
+class HandedBack(Exception):
+    """A worker wants a stream of its own to go on elsewhere. It goes on there until it is closed."""
+
+
 class Stream(Protocol):
     """One leg on one worker. Whoever opened it closes it, however it ends."""
 
     async def next(self) -> Sequence[Delta]:
         """What has come since the last call, at most one merged delta for each output; waits for at least one.
 
-        Raises `ReplicaLost`, `EngineFailed`, `InvalidRequest`, `DeadlineExceeded`, `NoReplicaReady` (draining) or
-        `CannotContinue`.
+        Raises `ReplicaLost`, `EngineFailed`, `InvalidRequest`, `DeadlineExceeded`, `ReplicaDraining` or
+        `CannotContinue`, and then has ended. Raises `HandedBack`, at most once a second, without having ended.
         """
         ...
 

@@ -16,7 +16,7 @@ import msgspec
 
 from kvtransfer.framing import frame as framed
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 Role = Literal["prefill", "decode"]
 FailureKind = Literal["invalid", "engine", "unavailable", "deadline", "draining", "cannot_continue"]
@@ -130,6 +130,7 @@ class WorkerInfo(msgspec.Struct, array_like=True, frozen=True):
     max_model_len: int
     epoch: str  # names this life of the replica
     kv_blocks: int = 0  # the device's capacity in blocks; 0: unknown
+    model_identity: str = ""  # equal where the same prompt is followed by the same tokens
 
 
 # Worker to gateway
@@ -175,6 +176,9 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     gateway that gets the frame, counted as that gateway counts its own in its ledger: a request for each output that is
     decoded or waits for its blocks and for each prompt that is prefilled, and the uncached tokens of each prompt that
     is computed here and has no token yet. `counters` only grow within the worker's epoch; `gauges` are now.
+
+    A worker that is `draining` takes no new streams; one that is `handing_back` wants its decode streams to go on
+    elsewhere. Those that nobody else can take it runs to their end.
     """
 
     running: int
@@ -188,6 +192,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     gauges: dict[str, float] = {}
     others_requests: int = 0
     others_prefill_tokens: int = 0
+    handing_back: bool = False
 
 
 class KvEvents(msgspec.Struct, frozen=True, tag="kv_events"):

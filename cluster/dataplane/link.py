@@ -40,8 +40,8 @@ from cluster.errors import (
     DeadlineExceeded,
     EngineFailed,
     InvalidRequest,
-    NoReplicaReady,
     ProtocolViolation,
+    ReplicaDraining,
     ReplicaLost,
 )
 from kvtransfer import auth
@@ -50,13 +50,15 @@ log = logging.getLogger(__name__)
 
 RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 2.0
+ASK_AGAIN_S = 1.0
+"""How often the streams of a worker that hands them back are asked to go."""
 
 ERRORS: dict[FailureKind, type[BatonError]] = {
     "invalid": InvalidRequest,
     "engine": EngineFailed,
     "unavailable": ReplicaLost,
     "deadline": DeadlineExceeded,
-    "draining": NoReplicaReady,
+    "draining": ReplicaDraining,
     "cannot_continue": CannotContinue,
 }
 
@@ -98,6 +100,7 @@ class WorkerLink:
         self._ended: asyncio.Future[str] | None = None
         self._refused = ""
         self._next_number = self._pings = 0
+        self._ask_again_at = float("-inf")
         self._retired = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -181,6 +184,8 @@ class WorkerLink:
             case Load() if self.info is not None:
                 self.load, self.load_at = frame, asyncio.get_running_loop().time()
                 self._observer.changed()
+                if frame.handing_back:
+                    self._hand_back(self.load_at)
             case StreamFailed() if self.info is not None:
                 self._end(frame.stream, ERRORS[frame.kind](frame.message))
             case KvEvents() if self.info is not None:
@@ -275,6 +280,12 @@ class WorkerLink:
         if stream is not None:
             stream.fail(error)
             self._leave_if_idle()
+
+    def _hand_back(self, now: float) -> None:
+        if now >= self._ask_again_at:
+            self._ask_again_at = now + ASK_AGAIN_S
+            for stream in self.streams.values():
+                stream.hand_back()
 
     def _fail_streams(self, reason: str) -> None:
         streams, self.streams = self.streams, {}

@@ -191,6 +191,7 @@ def _replica(replica_id: str, info: WorkerInfo, load: Load | None, fresh: bool) 
         max_model_len=info.max_model_len,
         kv_blocks=info.kv_blocks,
         ready=ready,
+        model_identity=info.model_identity,
         load=ReplicaLoad() if load is None else _replica_load(load),
     )
 

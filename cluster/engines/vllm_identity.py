@@ -1,10 +1,12 @@
 """What a vLLM engine's KV blocks depend on, and whether they can be shared: read from its config, before it starts."""
 
 import platform
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 import vllm
-from vllm.config import VllmConfig
+from vllm.config import ModelConfig, VllmConfig
 from vllm.platforms import current_platform
 from vllm.utils.torch_utils import get_dtype_size, kv_cache_dtype_str_to_dtype
 from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
@@ -29,7 +31,13 @@ def fingerprint_of(config: VllmConfig) -> KvFingerprint:
         unit_bytes=tokens * 2 * head_size * get_dtype_size(dtype),
         packing=_packing(dtype, tokens, head_size),
         hash_algorithm=cache.prefix_caching_hash_algo,
+        computation=f"{model.dtype} {model.quantization} {sorted(_overrides(model).items())}",
     )
+
+
+def _overrides(model: ModelConfig) -> Mapping[str, Any]:
+    """What the configuration changes in the model's own, where it says so in values."""
+    return model.hf_overrides if isinstance(model.hf_overrides, dict) else {}
 
 
 def _packing(dtype: torch.dtype, block_size: int, head_size: int) -> str:

@@ -120,6 +120,7 @@ def _tracing(endpoint: str | None) -> Tracing | None:
 def _coordinator_settings(config: BatonConfig) -> CoordinatorSettings:
     return CoordinatorSettings(
         max_attempts=config.gateway.max_attempts,
+        max_moves=config.gateway.max_moves,
         request_s=config.timeouts.request_s,
         handoff_s=config.timeouts.handoff_s,
         replica_s=config.timeouts.replica_s,

@@ -35,6 +35,7 @@ class GatewayMetrics:
             "baton_attempts", "Placements: with a prefill leg, or on decode alone.", ["placement"], registry=registry
         )
         self._resumed = Counter("baton_resumed", "Times an answer went on on another replica.", registry=registry)
+        self._moved = Counter("baton_moved", "Times a request left a replica because it drains.", registry=registry)
         self._legs = Gauge("baton_legs_in_flight", "Legs in flight.", ["role"], registry=registry)
         self._ttft = _histogram(
             registry, "time_to_first_token", "From coming, so with time in line, to the first token.", _TTFT_S
@@ -102,6 +103,7 @@ class GatewayMetrics:
         self._outcome(ended.outcome).inc()
         self._cached.inc(ended.cached_tokens)
         self._resumed.inc(ended.resumes)
+        self._moved.inc(ended.moves)
         if ended.outcome == "finished":
             self._total.observe(ended.timings.total_s)
         self._observe_parts(ended)

@@ -27,6 +27,7 @@ from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
 from configs.schema import BatonConfig, PoolConfig, TimeoutConfig
 from kvtransfer.aclient import AsyncStoreClient
+from kvtransfer.fingerprint import KvFingerprint
 from kvtransfer.settings import DiskSettings, StoreSettings
 from kvtransfer.tenant import tenant_of
 
@@ -67,12 +68,13 @@ class WorkerReplica:
             self._lease = await CoreLease.take(self._pool.cores)
         cores = self._lease.cores if self._lease is not None else ()
         chosen = choose(self._config, self._pool, Surroundings(self._replica_id, path, digest, cores))
-        fingerprint = chosen.fingerprint().digest()
+        kv = chosen.fingerprint()
+        fingerprint = kv.digest()
         self._progress("joining the node's KV store")
         endpoint, link = await self._join_store(fingerprint)
         self._progress(f"loading model {path} into the {chosen.kind} engine")
         engine = await chosen.create(endpoint.socket_name)
-        info = self._info(chosen, engine, fingerprint, link.address)
+        info = self._info(chosen, engine, kv, link.address)
         return Worker(self._worker_settings(info, digest), engine, link)
 
     async def _join_store(self, fingerprint: str) -> tuple[StoreEndpoint, StoreLink]:
@@ -116,18 +118,19 @@ class WorkerReplica:
             idle_exit_s=store.idle_exit_s,
         )
 
-    def _info(self, chosen: ChosenEngine, engine: StartedEngine, fingerprint: str, store_address: str) -> WorkerInfo:
+    def _info(self, chosen: ChosenEngine, engine: StartedEngine, kv: KvFingerprint, store_address: str) -> WorkerInfo:
         return WorkerInfo(
             replica_id=self._replica_id,
             role=self.role,
             node_id=ray.get_runtime_context().get_node_id(),
             engine=chosen.kind,
             store_address=store_address,
-            kv_fingerprint=fingerprint,
+            kv_fingerprint=kv.digest(),
             block_size_tokens=engine.block_size_tokens,
             max_model_len=engine.max_model_len,
             epoch=uuid.uuid4().hex,
             kv_blocks=engine.kv_blocks,
+            model_identity=kv.model_identity(),
         )
 
     def _worker_settings(self, info: WorkerInfo, digest: str) -> WorkerSettings:
@@ -138,7 +141,8 @@ class WorkerReplica:
             model_fingerprint=digest,
             listen_host=self._host(),
             connection=ConnectionSettings.of(timeouts),
-            drain_s=drain_time_s(timeouts),
+            finish_s=timeouts.drain_finish_s,
+            leave_s=leave_time_s(timeouts),
             health=PulseSettings(**self._config.health.model_dump()),
         )
 
@@ -161,18 +165,26 @@ class WorkerReplica:
             "pid": os.getpid(),
             "address": self._address,
             "store": self._worker.info.store_address,
+            "live_legs": self._worker.live_legs,
+            "finish_s": self._config.timeouts.drain_finish_s,
             **{name: getattr(load, name) for name in load.__struct_fields__},
         }
 
-    async def drain(self) -> bool:
-        """Take no new legs; True when all live ones have ended in time."""
-        return await self._worker.drain()
+    def drain(self, replica_id: str, finish_s: float | None) -> None:
+        """If it is this one: out of service, live streams may end for `finish_s`. For `baton drain`, which asks all."""
+        if replica_id == self._replica_id:
+            self._worker.drain(finish_s)
+
+    def undrain(self, replica_id: str) -> None:
+        """If it is this one: in service again."""
+        if replica_id == self._replica_id:
+            self._worker.undrain()
 
     async def __del__(self) -> None:
         """Called by Serve when the replica is to end, and awaited up to `timeouts.drain_s`."""
         worker = getattr(self, "_worker", None)
         if worker is not None:
-            await worker.drain()
+            await worker.leave()
             await worker.close()
         if self._lease is not None:
             self._lease.close()
@@ -190,6 +202,6 @@ class DecodeWorker(WorkerReplica):
     role = "decode"
 
 
-def drain_time_s(timeouts: TimeoutConfig) -> float:
+def leave_time_s(timeouts: TimeoutConfig) -> float:
     """How long a replica that ends waits for its streams: what Serve gives it, less what ending the engine takes."""
     return max(timeouts.drain_s - CLOSE_S, timeouts.drain_s / 2)

@@ -1,4 +1,4 @@
-"""The legs of one worker: started for gateways, counted, drained.
+"""The legs of one worker: started for gateways, counted, none begun while it drains.
 
 Each leg is a task of the worker's TaskGroup; an error of one leg stays in that leg.
 """
@@ -7,6 +7,7 @@ import asyncio
 
 from cluster.dataplane.frames import Generate
 from cluster.dataplane.legs import LegSink
+from cluster.workers.drain import Drain
 from cluster.workers.hold import Pins
 from cluster.workers.leg import Leg, LegServices
 
@@ -14,17 +15,17 @@ from cluster.workers.leg import Leg, LegServices
 class Legs:
     """Implements `cluster.dataplane.legs.LegHandler`."""
 
-    def __init__(self, services: LegServices) -> None:
+    def __init__(self, services: LegServices, drain: Drain) -> None:
         self._services = services
+        self._drain = drain
         self._live: dict[Leg, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self.changed = asyncio.Event()
-        self.draining = False
         self.ill = ""
 
     def __repr__(self) -> str:
-        return f"<Legs live={len(self._live)} held={self.held} draining={self.draining}>"
+        return f"<Legs live={len(self._live)} held={self.held} {self._drain!r}>"
 
     def __len__(self) -> int:
         return len(self._live)
@@ -37,7 +38,7 @@ class Legs:
     def start(self, generate: Generate, sink: LegSink) -> Leg:
         """Run a leg; while draining, or while the engine is ill, it fails at once."""
         leg = Leg(generate, sink, self._services)
-        if self.draining:
+        if self._drain.draining:
             leg.fail("draining", "the worker is draining")
             return leg
         if self.ill:
@@ -70,10 +71,8 @@ class Legs:
             self._idle.set()
         self.changed.set()
 
-    async def drain(self, deadline_s: float) -> bool:
-        """Take no new legs and wait for the live ones. False when some are still live after `deadline_s` seconds."""
-        self.draining = True
-        self.changed.set()
+    async def idle(self, deadline_s: float) -> bool:
+        """Wait until none is live. False when some still are after `deadline_s` seconds."""
         try:
             async with asyncio.timeout(deadline_s):
                 await self._idle.wait()

@@ -90,6 +90,7 @@ class WorkerState:
     held: int
     healthy: bool
     draining: bool
+    handing_back: bool = False
     counters: Mapping[str, float] = field(default_factory=dict)
     store: StoreStatistics | None = None
     block_bytes: int = 0  # of a block in the store; 0 before that is known
@@ -106,6 +107,7 @@ def build_load(engine: EngineStatistics, state: WorkerState) -> Load:
         kv_usage=engine.kv_usage,
         healthy=state.healthy,
         draining=state.draining,
+        handing_back=state.handing_back,
         counters={**engine.counters, **state.counters, LOADED_BYTES: loaded_blocks * state.block_bytes},
         gauges=_store_gauges(state.store),
     )

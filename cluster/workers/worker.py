@@ -1,8 +1,8 @@
 """One worker: an engine, its node's store, and a server for gateways. Knows neither Ray nor which engine it is.
 
-Life: `start` → serving → `drain` (no new legs, live ones finish) → `close`. Everything it runs is a task of one
-TaskGroup, which `close` ends and awaits. An engine that cannot step makes the worker unhealthy, not dead: its legs
-fail, so that they go on elsewhere, and its host (Serve) decides what becomes of it.
+Life: `start` → serving ⇄ draining → `close`. Everything it runs is a task of one TaskGroup, which `close` ends and
+awaits. An engine that cannot step makes the worker unhealthy, not dead: its legs fail, so that they go on elsewhere,
+and its host (Serve) decides what becomes of it.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from cluster.dataplane.frames import KvTier, Load, WorkerInfo
 from cluster.dataplane.server import ServerSettings, WorkerServer
 from cluster.engines.engine import BlocksChanged, Engine
 from cluster.errors import EngineFailed
+from cluster.workers.drain import Drain
 from cluster.workers.engine_watch import EngineWatch
 from cluster.workers.kv_events import KvBlocks, KvChanges
 from cluster.workers.leg import LegServices
@@ -33,14 +34,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Who the worker is and what it allows. Seconds."""
+    """Who the worker is and what it allows. Seconds.
+
+    While it drains, legs may end for `finish_s`; then others may take them. One that leaves waits for both, `leave_s`.
+    """
 
     info: WorkerInfo
     secret: bytes = field(repr=False)
     model_fingerprint: str
     listen_host: str
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
-    drain_s: float = 600.0
+    finish_s: float = 60.0
+    leave_s: float = 600.0
     health: PulseSettings = field(default_factory=PulseSettings)
 
 
@@ -54,6 +59,7 @@ class Worker:
         self._store = store
         self._counters = LegCounters()
         self._blocks = KvBlocks(settings.info.block_size_tokens)
+        self._drain = Drain(self._report_now)
         self._task: asyncio.Task[None] | None = None
         self.address = ""
 
@@ -73,7 +79,8 @@ class Worker:
 
     async def _run(self, listening: "asyncio.Future[str]") -> None:
         async with asyncio.TaskGroup() as tasks:
-            self._legs = Legs(LegServices(self._engine, self._store, tasks, self._counters, self._blocks))
+            services = LegServices(self._engine, self._store, tasks, self._counters, self._blocks)
+            self._legs = Legs(services, self._drain)
             self._watch = EngineWatch(self._engine, self._settings.health, self._note_health)
             server = self._server = WorkerServer(self._server_settings(), self._legs, self._tier_keys)
             try:
@@ -107,7 +114,8 @@ class Worker:
         state = WorkerState(
             held=self._legs.held,
             healthy=not self._watch.ill,
-            draining=self._legs.draining,
+            draining=self._drain.draining,
+            handing_back=self._drain.handing_back,
             counters={**self._counters.snapshot(), "kv_events_unplaced": self._blocks.unplaced_events},
             store=self._store.latest if self._store is not None else None,
             block_bytes=self._store.block_bytes if self._store is not None else 0,
@@ -161,13 +169,32 @@ class Worker:
 
     # The end
 
-    async def drain(self) -> bool:
-        """Take no new legs and wait for the live ones, up to `drain_s`. False when some are still live."""
-        return await self._legs.drain(self._settings.drain_s)
+    @property
+    def live_legs(self) -> int:
+        """Legs that have not ended."""
+        return len(self._legs)
+
+    def drain(self, finish_s: float | None = None) -> None:
+        """Out of service until `undrain`: no new legs, and after `finish_s` the live ones may go on elsewhere."""
+        self._drain.begin(self._settings.finish_s if finish_s is None else finish_s)
+
+    def undrain(self) -> None:
+        """In service again."""
+        self._drain.undo()
+
+    async def leave(self) -> bool:
+        """Drain and wait for the live legs, up to `leave_s`. False when some are still live: nobody could take them."""
+        if not self._drain.draining:
+            self.drain()
+        return await self._legs.idle(self._settings.leave_s)
+
+    def _report_now(self) -> None:
+        self._server.publish_load(self.load())
 
     async def close(self) -> None:
         """End everything, the engine last. May be called twice."""
         task, self._task = self._task, None
+        self._drain.close()
         if task is not None:
             task.cancel()
             await asyncio.wait({task})

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from cluster.coordinator.lifecycle import (
     TERMINAL,
     TRANSITIONS,
+    Budget,
     Event,
     Instruction,
     Lifecycle,
@@ -48,12 +49,12 @@ def test_every_event_is_expected_somewhere(event: Event) -> None:
 def test_an_event_after_the_end_raises(state: State) -> None:
     for event in Event:
         with pytest.raises(KeyError):
-            instruction(state, event, 1)
+            instruction(state, event, Budget(1, 1))
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS)
-@pytest.mark.parametrize("budget", [0, 1])
-def test_the_instruction_follows_from_the_state_that_is_reached(state: State, event: Event, budget: int) -> None:
+@pytest.mark.parametrize("budget", [Budget(0, 0), Budget(0, 1), Budget(1, 0), Budget(1, 1)])
+def test_the_instruction_follows_from_the_state_that_is_reached(state: State, event: Event, budget: Budget) -> None:
     reached = TRANSITIONS[state][settle(event, budget)]
     ends = {
         State.ROUTING: Instruction.REROUTE,
@@ -69,13 +70,23 @@ def test_the_instruction_follows_from_the_state_that_is_reached(state: State, ev
 
 def test_decode_lost_is_rerouted_while_attempts_are_left_and_whatever_the_client_has_had() -> None:
     for state in (State.PREFILLING, State.WAITING, State.COMPUTING, State.DECODING):
-        assert instruction(state, Event.DECODE_LOST, 1) is Instruction.REROUTE
-        assert instruction(state, Event.DECODE_LOST, 0) is Instruction.FAIL
+        assert instruction(state, Event.DECODE_LOST, Budget(1, 9)) is Instruction.REROUTE
+        assert instruction(state, Event.DECODE_LOST, Budget(0, 9)) is Instruction.FAIL
 
 
-@given(st.integers(1, 4), st.data())
-def test_no_walk_is_longer_than_its_budget_allows(max_attempts: int, data: st.DataObject) -> None:
-    lifecycle = Lifecycle(max_attempts)
+def test_a_move_costs_no_attempt_and_when_no_move_is_left_it_is_a_loss() -> None:
+    lifecycle = Lifecycle(max_attempts=1, max_moves=2)
+    for _ in range(2):
+        lifecycle.on(Event.ROUTED_LOCAL)
+        assert lifecycle.on(Event.DECODE_MOVED) is Instruction.REROUTE
+    assert lifecycle.budget == Budget(attempts=1, moves=0)
+    lifecycle.on(Event.ROUTED_LOCAL)
+    assert lifecycle.on(Event.DECODE_MOVED) is Instruction.FAIL
+
+
+@given(st.integers(1, 4), st.integers(0, 3), st.data())
+def test_no_walk_is_longer_than_its_budget_allows(max_attempts: int, max_moves: int, data: st.DataObject) -> None:
+    lifecycle = Lifecycle(max_attempts, max_moves)
     routings = prefill_ends = waits = 0
     while not lifecycle.ended:
         events = [e for e in TRANSITIONS[lifecycle.state] if e is not Event.ATTEMPTS_SPENT]
@@ -88,5 +99,6 @@ def test_no_walk_is_longer_than_its_budget_allows(max_attempts: int, data: st.Da
         prefill_ends += event in (Event.PREFILL_DONE, Event.PREFILL_LOST)
         waits += event is Event.NONE_NOW
         lifecycle.on(event)
-        assert 0 <= lifecycle.budget <= max_attempts
-    assert routings <= max_attempts
+        assert 0 <= lifecycle.budget.attempts <= max_attempts
+        assert 0 <= lifecycle.budget.moves <= max_moves
+    assert routings <= max_attempts + max_moves

@@ -2,20 +2,21 @@
 
 A `Behaviour` says what becomes of one leg. A decode leg with a hand-off starts when its prefill leg is done, when it
 is told that the source is lost, or at the hand-off's deadline. The fake is strict about its seam: a leg on the wrong
-role, a read of a closed stream, and a decode leg left waiting for a prefill leg that failed are assertion errors.
+role, a read of a closed stream, a decode leg left waiting for a prefill leg that failed, a pair of two fingerprints and
+an answer that goes on with another model are assertion errors.
 `pinned` are the hand-offs whose blocks a store keeps for a decode leg that will never come.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from cluster.coordinator.workers import GenerationRequest, Leg
+from cluster.coordinator.workers import GenerationRequest, HandedBack, Leg
 from cluster.dataplane.frames import Delta, Emitted, LegReport, WorkerInfo
-from cluster.errors import BatonError, ReplicaLost
+from cluster.errors import BatonError, ReplicaDraining, ReplicaLost
 from routing.fleet import Fleet, Replica, Role
 
 
@@ -53,16 +54,17 @@ def text(tokens: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The replica that was taken, in which of its lives, and which were connected."""
+    """The replica that was taken, in which of its lives, and which could have been."""
 
     taken: str
     life: int
-    connected: set[str]
+    able: set[str]
 
 
 @dataclass
 class _Handoff:
     source: str = ""
+    kv_fingerprint: str = ""
     done: bool = False
     collected: bool = False
     failed: bool = False
@@ -76,18 +78,61 @@ class FakeWorkers:
         self._behave = behave
         self._replicas: dict[str, Replica] = {}
         self._dead: set[str] = set()
+        self._draining: set[str] = set()
         self._handoffs: dict[str, _Handoff] = {}
+        self._models: dict[str, str] = {}
         self.streams: set[FakeStream] = set()
         self.opened: list[tuple[str, Leg]] = []
         self.choices: list[Choice] = []
         """For each leg opened, what it could have been opened on."""
         self._lives: Counter[str] = Counter()
 
-    def add(self, replica_id: str, role: Role, kv_fingerprint: str = "f", max_model_len: int = 4096) -> None:
+    def add(
+        self,
+        replica_id: str,
+        role: Role,
+        kv_fingerprint: str = "f",
+        max_model_len: int = 4096,
+        model_identity: str = "m",
+    ) -> None:
         """Connect a replica, or bring a dead one back."""
         self._lives[replica_id] += 1
-        self._replicas[replica_id] = Replica(replica_id, role, "n1", kv_fingerprint, 16, max_model_len)
+        self._replicas[replica_id] = Replica(
+            replica_id, role, "n1", kv_fingerprint, 16, max_model_len, model_identity=model_identity
+        )
         self._dead.discard(replica_id)
+        self._draining.discard(replica_id)
+
+    def drain(self, replica_id: str, finish_s: float, heard_s: float = 0.0) -> None:
+        """It takes nothing new from now on, of which the gateway hears after `heard_s`; after `finish_s` it hands back
+        what it has.
+        """
+        self._draining.add(replica_id)
+        loop = asyncio.get_running_loop()
+        life = self._lives[replica_id]
+        loop.call_later(heard_s, self._unready, replica_id, life)
+        loop.call_later(finish_s, self._hand_back, replica_id, life)
+
+    def undrain(self, replica_id: str) -> None:
+        """In service again, as the same."""
+        self._draining.discard(replica_id)
+        if replica_id in self._replicas:
+            self._replicas[replica_id] = replace(self._replicas[replica_id], ready=True)
+
+    def _unready(self, replica_id: str, life: int) -> None:
+        if self._drains(replica_id, life) and replica_id in self._replicas:
+            self._replicas[replica_id] = replace(self._replicas[replica_id], ready=False)
+
+    def _hand_back(self, replica_id: str, life: int) -> None:
+        if not self._drains(replica_id, life):
+            return
+        for stream in [s for s in self.streams if s.replica_id == replica_id]:
+            stream.hand_back()
+        if any(s.replica_id == replica_id for s in self.streams):
+            asyncio.get_running_loop().call_later(1.0, self._hand_back, replica_id, life)
+
+    def _drains(self, replica_id: str, life: int) -> bool:
+        return replica_id in self._draining and self._lives[replica_id] == life
 
     def kill(self, replica_id: str) -> None:
         """Its connection breaks: every stream on it is lost. The fleet lists it until `forget`. Nobody can tell it any
@@ -109,23 +154,40 @@ class FakeWorkers:
     def info(self, replica_id: str) -> WorkerInfo:
         replica = self._alive(replica_id)
         role = "prefill" if replica.role is Role.PREFILL else "decode"
-        return WorkerInfo(replica_id, role, "n1", "simulated", f"tcp://{replica_id}", "f", 16, 4096, "e1")
+        fingerprint = replica.kv_fingerprint
+        return WorkerInfo(replica_id, role, "n1", "simulated", f"tcp://{replica_id}", fingerprint, 16, 4096, "e1")
 
     def store_on(self, node_id: str, kv_fingerprint: str) -> str:
         alive = (r for r in self._replicas.values() if r.replica_id not in self._dead)
-        return next((f"tcp://{r.replica_id}" for r in alive if r.node_id == node_id), "")
+        there = (r for r in alive if (r.node_id, r.kv_fingerprint) == (node_id, kv_fingerprint))
+        return next((f"tcp://{r.replica_id}" for r in there), "")
 
     def open(self, replica_id: str, leg: Leg) -> "FakeStream":
         replica = self._alive(replica_id)
         assert replica.role.value == leg.role, f"a {leg.role} leg on {replica_id}"
         assert leg.deadline_s > 0
+        self._check_version(replica, leg)
         self.opened.append((replica_id, leg))
-        connected = {r.replica_id for r in self._replicas.values() if r.role is replica.role} - self._dead
-        self.choices.append(Choice(replica_id, self._lives[replica_id], connected))
+        others = (r for r in self._replicas.values() if r.role is replica.role and r.ready)
+        able = {r.replica_id for r in others if not leg.emitted or r.model_identity == replica.model_identity}
+        self.choices.append(Choice(replica_id, self._lives[replica_id], able - self._dead))
         kind = _PrefillStream if leg.role == "prefill" else _DecodeStream
         stream = kind(self, replica_id, leg, self._behave(replica_id, leg))
         self.streams.add(stream)
+        if replica_id in self._draining:
+            stream.fail(ReplicaDraining(f"{replica_id} is draining"))
         return stream
+
+    def _check_version(self, replica: Replica, leg: Leg) -> None:
+        """Both legs of a hand-off have one fingerprint, and what goes on goes on with the model that began it."""
+        if leg.handoff is not None:
+            handoff = self.handoff(leg.handoff.handoff_id)
+            handoff.kv_fingerprint = handoff.kv_fingerprint or replica.kv_fingerprint
+            assert handoff.kv_fingerprint == replica.kv_fingerprint, "a pair of two fingerprints"
+        if leg.role == "decode":
+            began = self._models.get(leg.request.request_id)
+            assert not leg.emitted or began == replica.model_identity, "it goes on with another model"
+            self._models[leg.request.request_id] = replica.model_identity
 
     def let_go(self, replica_id: str, handoff_id: str) -> None:
         self.handoff(handoff_id).collected = True
@@ -164,6 +226,7 @@ class FakeStream:
         self._loop = asyncio.get_running_loop()
         self._pending: dict[int, Delta] = {}
         self._error: BatonError | None = None
+        self._handed_back = False
         self._waiter: asyncio.Future[None] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         if behaviour.error is not None:
@@ -172,6 +235,9 @@ class FakeStream:
     async def next(self) -> Sequence[Delta]:
         assert not self.closed, "a closed stream is read"
         while not self._pending and self._error is None:
+            if self._handed_back:
+                self._handed_back = False
+                raise HandedBack
             self._waiter = self._loop.create_future()
             await self._waiter
         if self._pending:
@@ -188,6 +254,11 @@ class FakeStream:
         self._stop()
         self._wake()
         self._workers.streams.discard(self)
+
+    def hand_back(self) -> None:
+        """Its worker wants to be rid of it."""
+        self._handed_back = True
+        self._wake()
 
     def fail(self, error: BatonError) -> None:
         """The stream ends with an error, after what is pending."""

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from cluster.coordinator.workers import Leg
 from cluster.dataplane.frames import Delta, FailureKind, WorkerInfo
-from cluster.dataplane.link import ERRORS
+from cluster.dataplane.link import ASK_AGAIN_S, ERRORS
 from cluster.dataplane.stream import WorkerStream, opening
 from cluster.engines.simulated.engine import SimulatedEngine
 from cluster.engines.simulated.settings import SimulatedSettings
 from cluster.errors import ReplicaLost
+from cluster.workers.drain import Drain
 from cluster.workers.engine_watch import EngineWatch
 from cluster.workers.kv_events import KvBlocks
 from cluster.workers.leg import LegServices
@@ -30,9 +31,19 @@ class NearWorker:
     def __init__(self, name: str, engine: SimulatedEngine, health: PulseSettings, tasks: asyncio.TaskGroup) -> None:
         self.name = name
         self.engine = engine
-        self.legs = Legs(LegServices(engine, None, tasks, LegCounters(), KvBlocks(BLOCK)))
+        self.drain = Drain(self._note_drain)
+        self.legs = Legs(LegServices(engine, None, tasks, LegCounters(), KvBlocks(BLOCK)), self.drain)
         self.watch = EngineWatch(engine, health, self._note_health)
         self.ill = asyncio.Event()
+        self.streams: list[WorkerStream] = []
+
+    def _note_drain(self) -> None:
+        """As a link does, each second."""
+        self.streams = [stream for stream in self.streams if stream.open]
+        if self.drain.handing_back and self.streams:
+            for stream in self.streams:
+                stream.hand_back()
+            asyncio.get_running_loop().call_later(ASK_AGAIN_S, self._note_drain)
 
     def _note_health(self) -> None:
         self.legs.ill = self.watch.ill
@@ -42,7 +53,9 @@ class NearWorker:
 
     def replica(self) -> Replica:
         """As gateways see it."""
-        return Replica(self.name, Role.DECODE, "n1", "f", BLOCK, 2048, ready=not self.watch.ill)
+        return Replica(
+            self.name, Role.DECODE, "n1", "f", BLOCK, 2048, ready=not (self.watch.ill or self.drain.draining)
+        )
 
 
 class _Sink:
@@ -99,6 +112,7 @@ class NearWorkers:
         running = None
         stream = WorkerStream(leg.outputs, lambda: running and running.abort(), lambda: None)
         running = self._workers[replica_id].legs.start(opening(0, leg), _Sink(stream))
+        self._workers[replica_id].streams.append(stream)
         return stream
 
     def let_go(self, replica_id: str, handoff_id: str) -> None:

@@ -29,7 +29,8 @@ def live(seed: int) -> tuple[Chaos, list[Client]]:
     check_choices(chaos)
     outcomes = Counter(e.outcome for e in chaos.world.observer.endings)
     assert outcomes["broken"] == 0
-    assert max((e.attempts for e in chaos.world.observer.endings), default=0) <= SETTINGS.max_attempts
+    assert max((e.attempts - e.moves for e in chaos.world.observer.endings), default=0) <= SETTINGS.max_attempts
+    assert max((e.moves for e in chaos.world.observer.endings), default=0) <= SETTINGS.max_moves
     return chaos, clients
 
 
@@ -39,7 +40,7 @@ def check_choices(chaos: Chaos) -> None:
     for (_, leg), choice in zip(chaos.world.workers.opened, chaos.world.workers.choices, strict=True):
         if leg.role == "decode":
             lives = tried.setdefault(leg.request.request_id, {})
-            assert lives.get(choice.taken) != choice.life or choice.connected <= set(lives), "it got the request again"
+            assert lives.get(choice.taken) != choice.life or choice.able <= set(lives), "it got the request again"
             lives[choice.taken] = choice.life
 
 
@@ -47,6 +48,7 @@ def test_every_request_ends_once_and_leaves_nothing_behind_whatever_fails() -> N
     endings: Counter[str] = Counter()
     attempts: Counter[int] = Counter()
     resumed: Counter[int] = Counter()
+    moved: Counter[int] = Counter()
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
         try:
             chaos, clients = live(seed)
@@ -55,6 +57,7 @@ def test_every_request_ends_once_and_leaves_nothing_behind_whatever_fails() -> N
         endings.update(c.ending if isinstance(c.ending, str) else type(c.ending).__name__ for c in clients)
         attempts.update(e.attempts for e in chaos.world.observer.endings)
         resumed.update(e.resumes for e in chaos.world.observer.endings if e.outcome == "finished")
+        moved.update(e.moves for e in chaos.world.observer.endings if e.outcome == "finished")
     if SEEDS >= 100:
         assert set(endings) == {
             "finished",
@@ -70,6 +73,8 @@ def test_every_request_ends_once_and_leaves_nothing_behind_whatever_fails() -> N
         assert attempts[3] > 0
         assert resumed[1] > 0
         assert resumed[2] > 0
+        assert moved[1] > 0
+        assert moved[2] > 0
 
 
 def test_the_same_seed_makes_the_same_history() -> None:

@@ -29,6 +29,7 @@ from tests.simulation.recorder import Recorder
 
 SETTINGS = CoordinatorSettings(
     max_attempts=3,
+    max_moves=4,
     request_s=20.0,
     handoff_s=5.0,
     replica_s=8.0,
@@ -149,6 +150,8 @@ class Chaos:
         """Clients come over some seconds while replicas fail, die and return."""
         rng = self._rng
         self.world = World(self._behave, rng.randint(0, 3), rng.randint(1, 3), seed=self._seed)
+        if rng.random() < 0.3:
+            self._begin_rollout()
         made = [Client(self._request(i)) for i in range(clients)]
         async with asyncio.TaskGroup() as group:
             for client in made:
@@ -156,7 +159,15 @@ class Chaos:
             for replica_id in list(self.world.workers.fleet().replicas):
                 if rng.random() < 0.4:
                     group.create_task(self._die(replica_id))
+                elif rng.random() < 0.4:
+                    group.create_task(self._drain(replica_id))
         return made
+
+    def _begin_rollout(self) -> None:
+        """A second version serves beside the first: other blocks, and perhaps other tokens."""
+        for role, name in ((Role.PREFILL, "p"), (Role.DECODE, "d")):
+            identity = self._rng.choice(["m", "m2"])
+            self.world.workers.add(f"{name}new", role, kv_fingerprint="f2", model_identity=identity)
 
     def _request(self, i: int) -> GenerationRequest:
         rng = self._rng
@@ -177,6 +188,22 @@ class Chaos:
         name = client.request.request_id
         self._over.add(name)
         assert not self.world.workers.working_for(name), "work goes on after the end"
+
+    async def _drain(self, replica_id: str) -> None:
+        """Out of service; then back as the same, or gone, perhaps with work that nobody took, and back as another."""
+        rng, workers = self._rng, self.world.workers
+        role = workers.fleet().replicas[replica_id].role
+        await asyncio.sleep(rng.random() * 4)
+        workers.drain(replica_id, rng.choice([0.0, rng.random() * 2]), rng.choice([0.0, 0.1]))
+        await asyncio.sleep(rng.random() * 3)
+        if rng.random() < 0.3:
+            workers.undrain(replica_id)
+            return
+        workers.kill(replica_id)
+        workers.forget(replica_id)
+        if rng.random() < 0.7:
+            await asyncio.sleep(rng.random())
+            workers.add(replica_id, role)
 
     async def _die(self, replica_id: str) -> None:
         rng, workers = self._rng, self.world.workers

@@ -233,6 +233,7 @@ def kv_fingerprint(settings: SimulatedSettings) -> KvFingerprint:
         unit_bytes=settings.block_bytes,
         packing="bytes",
         hash_algorithm="sha256 of parent and tokens",
+        computation=f"blocks of {settings.block_size} tokens in {settings.block_bytes} bytes",
     )
 
 

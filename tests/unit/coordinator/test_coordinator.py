@@ -23,6 +23,7 @@ from cluster.errors import (
     InvalidRequest,
     NoReplicaReady,
     Overloaded,
+    ReplicaDraining,
     ReplicaLost,
 )
 from routing.fleet import Fleet, Role
@@ -38,7 +39,8 @@ D = Behaviour(start_s=0.5, gap_s=0.1)
 
 def behave(**by_replica: Behaviour) -> Callable[[str, Leg], Behaviour]:
     """Fates by replica; the others do well."""
-    return lambda replica_id, leg: by_replica.get(replica_id, P if leg.role == "prefill" else D)
+    default = {"prefill": P, "decode": D}
+    return lambda replica_id, leg: by_replica.get(replica_id, by_replica.get("default", default[leg.role]))
 
 
 def in_virtual_time(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -196,9 +198,46 @@ async def test_a_hand_off_that_decode_did_not_reach_is_let_go_when_the_request_e
 
 @in_virtual_time
 async def test_a_draining_decode_replica_is_passed_by() -> None:
-    world = World(behave(d0=Behaviour(error=NoReplicaReady("draining"))), prefills=0, decodes=2)
+    world = World(behave(d0=Behaviour(error=ReplicaDraining("draining"))), prefills=0, decodes=2)
     for _ in range(6):
         assert (await answer(world)).ending == "finished"
+
+
+@in_virtual_time
+async def test_streams_move_off_a_replica_that_hands_them_back_and_that_costs_no_attempt() -> None:
+    settings = replace(SETTINGS, max_attempts=1)
+    world = World(behave(default=Behaviour(gap_s=0.1)), prefills=0, decodes=3, settings=settings)
+    client = Client(request(max_tokens=40))
+    work = asyncio.create_task(client.run(world.coordinator, None, 0.0))
+    for _ in range(2):
+        await asyncio.sleep(1.0)
+        world.workers.drain(world.workers.opened[-1][0], finish_s=0.2)
+    await work
+    client.check()
+    assert client.ending == "finished"
+    assert world.observer.endings[0].moves == world.observer.endings[0].resumes == 2
+    assert len({replica_id for replica_id, _ in world.workers.opened}) == 3
+    world.check_idle()
+
+
+@in_virtual_time
+async def test_a_stream_that_nobody_else_can_take_stays_until_somebody_can() -> None:
+    world = World(behave(default=Behaviour(gap_s=0.1)), prefills=0, decodes=1)
+    world.workers.add("other", Role.DECODE, model_identity="another model")
+    clients = [Client(request(max_tokens=n)) for n in (20, 60)]
+    work = [asyncio.create_task(client.run(world.coordinator, None, 0.0)) for client in clients]
+    await asyncio.sleep(0.5)
+    began = {replica_id for replica_id, _ in world.workers.opened}
+    for replica_id in began:
+        world.workers.drain(replica_id, finish_s=0.1)
+    await work[0]
+    assert {replica_id for replica_id, _ in world.workers.opened} == began
+    world.workers.add("d9", Role.DECODE)
+    world.workers.add("d8", Role.DECODE, model_identity="another model")
+    await work[1]
+    assert [client.ending for client in clients] == ["finished", "finished"]
+    assert [replica_id for replica_id, leg in world.workers.opened if leg.emitted] in (["d9"], ["d8"])
+    world.check_idle()
 
 
 @in_virtual_time
@@ -541,5 +580,5 @@ async def test_what_prefill_had_cached_for_a_lost_attempt_is_not_told_of_the_nex
     timeline.routed(Decision("d0", "p0", ""))
     timeline.prefill_done(LegReport(), 32)
     timeline.routed(Decision("d1", None, ""))
-    timeline.ended("finished")
+    timeline.ended("finished", 0)
     assert (told.endings[0].prefill, told.endings[0].prefill_cached_tokens) == (None, 0)

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
+from cluster.coordinator.workers import HandedBack
 from cluster.dataplane.connection import ConnectionSettings
 from cluster.dataplane.frames import Delta
 from cluster.dataplane.pool import WorkerPool
@@ -11,7 +13,7 @@ from cluster.errors import (
     DeadlineExceeded,
     EngineFailed,
     InvalidRequest,
-    NoReplicaReady,
+    ReplicaDraining,
     ReplicaLost,
 )
 from routing.fleet import Replica, ReplicaLoad, Role
@@ -124,7 +126,7 @@ async def test_a_hundred_interleaved_streams_each_get_their_own_tokens() -> None
         ("engine", EngineFailed),
         ("unavailable", ReplicaLost),
         ("deadline", DeadlineExceeded),
-        ("draining", NoReplicaReady),
+        ("draining", ReplicaDraining),
     ],
 )
 async def test_a_failure_is_raised_after_the_tokens_that_came_before_it(kind, error) -> None:
@@ -137,6 +139,28 @@ async def test_a_failure_is_raised_after_the_tokens_that_came_before_it(kind, er
         assert await stream.next() == [Delta(0, [1], " 1")]
         with pytest.raises(error, match="because"):
             await stream.next()
+
+
+async def test_a_worker_that_hands_back_has_its_streams_told_once_a_second_after_what_they_have() -> None:
+    async with running_worker() as worker, WorkerPool(pool_settings()) as pool:
+        await connected(pool, worker)
+        stream = pool.open("w1", leg())
+        running = await worker.legs.started("r1")
+        running.say(1)
+        back = msgspec.structs.replace(IDLE, draining=True, handing_back=True)
+        worker.server.publish_load(back)
+        await pool.wait_for(lambda fleet: not fleet.ready(Role.DECODE), DEADLINE_S)
+        assert [d.token_ids for d in await stream.next()] == [[1]]
+        running.say(2)
+        await until(lambda: "waiting=1" in repr(stream))
+        with pytest.raises(HandedBack):
+            await stream.next()
+        worker.server.publish_load(msgspec.structs.replace(back, running=1))
+        running.say(3, finish="stop")
+        tokens: list[int] = []
+        while stream.open or not tokens:  # nothing but tokens within the second
+            tokens += [token for delta in await stream.next() for token in delta.token_ids]
+        assert tokens == [2, 3]
 
 
 async def test_closing_a_stream_aborts_its_leg_and_no_other() -> None:

@@ -141,7 +141,10 @@ def test_prefill_replicas_never_decode() -> None:
 
 def test_no_candidate_says_why() -> None:
     where = fleet(replica("d0"))
-    with pytest.raises(NoCandidate, match=r"every ready decode replica \(1\) has already failed this request"):
+    with pytest.raises(
+        NoCandidate,
+        match=r"every ready decode replica \(1\) has failed this request, or would answer with other tokens",
+    ):
         route(where, replace(REQUEST, exclude=frozenset({"d0"})))
     with pytest.raises(NoCandidate, match=r"has room for 1100 tokens \(at most 1000\)"):
         route(where, replace(REQUEST, max_tokens=1000))

@@ -53,7 +53,9 @@ def handoff(handoff_id: str = "h1", source: str = "tcp://there", deadline_s: flo
 
 
 @asynccontextmanager
-async def running_worker(drain_s: float = 5.0, health: PulseSettings = HEALTH, **pool: Any) -> AsyncIterator[Running]:
+async def running_worker(
+    finish_s: float = 5.0, leave_s: float = 5.0, health: PulseSettings = HEALTH, **pool: Any
+) -> AsyncIterator[Running]:
     engine, store = FakeEngine(), FakeStore()
 
     async def connect() -> FakeStore:
@@ -63,7 +65,7 @@ async def running_worker(drain_s: float = 5.0, health: PulseSettings = HEALTH, *
 
     link = StoreLink(connect)
     await link.start()
-    settings = WorkerSettings(INFO, SECRET, MODEL, "127.0.0.1", drain_s=drain_s, health=health)
+    settings = WorkerSettings(INFO, SECRET, MODEL, "127.0.0.1", finish_s=finish_s, leave_s=leave_s, health=health)
     worker = Worker(settings, engine, link)
     address = await worker.start()
     try:

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from cluster.coordinator.workers import HandedBack
 from cluster.dataplane.frames import Delta, KvEvents, WorkerInfo
 from cluster.dataplane.pool import WorkerPool
 from cluster.dataplane.wire_keys import pack_keys
 from cluster.engines.engine import BlocksChanged
-from cluster.errors import EngineFailed, NoReplicaReady, ReplicaLost
+from cluster.errors import EngineFailed, ReplicaDraining, ReplicaLost
 from cluster.workers.load import STORE_GAUGES
 from cluster.workers.pulse import PulseSettings
 from cluster.workers.store_link import MAX_OWED, StoreLink
@@ -90,23 +91,60 @@ async def test_a_draining_worker_finishes_what_it_has_and_takes_nothing_new() ->
     async with running_worker() as running:
         stream = running.open(leg("old"))
         request = await running.engine.arrived("old")
-        draining = asyncio.ensure_future(running.worker.drain())
+        leaving = asyncio.ensure_future(running.worker.leave())
         await running.pool.wait_for(lambda fleet: not fleet.ready(Role.DECODE), DEADLINE_S)
         late = running.open(leg("new"))
-        with pytest.raises(NoReplicaReady, match="draining"):
+        with pytest.raises(ReplicaDraining, match="draining"):
             await late.next()
-        assert not draining.done()
+        assert not leaving.done()
         request.say(1, finish="stop")
         assert [d.token_ids for d in await stream.next()] == [[1]]
-        assert await draining
+        assert await leaving
         assert set(running.engine.requests) == {"old"}
 
 
-async def test_a_drain_gives_up_after_its_time() -> None:
-    async with running_worker(drain_s=0.05) as running:
+async def test_who_leaves_gives_up_after_its_time() -> None:
+    async with running_worker(leave_s=0.05) as running:
         running.open(leg())
         await running.engine.arrived("r1")
-        assert not await running.worker.drain()
+        assert not await running.worker.leave()
+
+
+async def test_gateways_hear_of_a_drain_in_the_same_moment() -> None:
+    async with running_worker() as running:
+        before = running.pool.loads()["w1"]
+        running.worker.drain()
+        async with asyncio.timeout(0.02):  # a load's usual interval is longer
+            while running.pool.loads()["w1"] is before:  # noqa: ASYNC110  (frames come from a socket)
+                await asyncio.sleep(0)
+        assert running.pool.loads()["w1"].draining
+
+
+async def test_after_its_time_to_finish_a_drain_asks_for_streams_to_be_moved_and_they_go_on_until_they_are() -> None:
+    async with running_worker(finish_s=0.02) as running:
+        stream = running.open(leg())
+        request = await running.engine.arrived("r1")
+        request.say(1)
+        assert [d.token_ids for d in await stream.next()] == [[1]]
+        running.worker.drain()
+        with pytest.raises(HandedBack):
+            await stream.next()
+        assert running.worker.live_legs == 1
+        request.say(2, finish="stop")
+        assert [d.token_ids for d in await stream.next()] == [[2]]
+        await until(lambda: running.worker.live_legs == 0)
+
+
+async def test_a_drain_can_be_undone() -> None:
+    async with running_worker(finish_s=0.01) as running:
+        running.worker.drain()
+        await until(lambda: running.pool.loads()["w1"].handing_back)
+        running.worker.undrain()
+        await running.pool.wait_for(lambda fleet: bool(fleet.ready(Role.DECODE)), DEADLINE_S)
+        assert not running.pool.loads()["w1"].handing_back
+        stream = running.open(leg())
+        (await running.engine.arrived("r1")).say(1, finish="stop")
+        assert [d.token_ids for d in await stream.next()] == [[1]]
 
 
 async def test_closing_ends_streams_tasks_engine_and_store() -> None:
@@ -171,11 +209,11 @@ async def test_an_idle_engine_that_does_not_answer_is_wedged() -> None:
 
 
 async def test_a_wedged_engine_does_not_hold_up_a_drain() -> None:
-    async with running_worker(drain_s=DEADLINE_S, health=WEDGED_SOON) as running:
+    async with running_worker(leave_s=DEADLINE_S, health=WEDGED_SOON) as running:
         running.open(leg())
         await running.engine.arrived("r1")
         running.engine.goes.clear()
-        assert await running.worker.drain()
+        assert await running.worker.leave()
 
 
 async def test_gateways_hear_of_the_blocks_of_the_device_and_of_the_store() -> None:
