@@ -73,13 +73,16 @@ CATALOGUE: Mapping[str, Fault] = {
     "store": Kill("store"),
     "connection": Sever(),
     "controller": Kill("controller"),
-    "stopped-prefill": Stop("prefill", 4.0),
-    "stopped-decode": Stop("decode", 4.0),
-    "stopped-store": Stop("store", 4.0),
+    "stalled-decode": Stop("decode", 3.0),
+    "stopped-prefill": Stop("prefill", 13.0),
+    "stopped-decode": Stop("decode", 13.0),
+    "stopped-store": Stop("store", 8.0),
     "stopped-controller": Stop("controller", 8.0),
     "haproxy": Kill("haproxy"),
 }
-"""By the names that a run is told. Killing HAProxy cuts its clients' connections: no stream survives that."""
+"""By the names that a run is told. What is stopped is so for longer than others wait for it by default (`dead_s`,
+`load_s`), what is stalled for less. Killing HAProxy cuts its clients' connections: no stream survives that.
+"""
 
 DEFAULT = ("prefill", "decode", "store", "connection", "controller")
 """Of which no client should notice anything but time."""

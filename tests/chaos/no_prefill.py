@@ -57,22 +57,29 @@ def serving(prefill: int, seed: int, folder: Path) -> Iterator[Fleet]:
 
 @asynccontextmanager
 async def kept_down(parts: Parts) -> AsyncIterator[None]:
-    """While this lasts every prefill worker is killed as soon as it is seen."""
+    """Kill the prefill worker. Each that comes in its place is stopped when it is seen, and so never serves."""
 
-    async def kill() -> None:
+    async def stop() -> None:
         while True:
-            for part in await asyncio.to_thread(parts.of, "prefill"):
-                with suppress(ProcessLookupError):
-                    part.signal(signal.SIGKILL)
+            await asyncio.to_thread(signal_all, parts, signal.SIGSTOP)
             await asyncio.sleep(LOOK_EVERY_S)
 
-    killing = asyncio.create_task(kill())
+    signal_all(parts, signal.SIGKILL)
+    stopping = asyncio.create_task(stop())
     try:
         yield
     finally:
-        killing.cancel()
+        stopping.cancel()
         with suppress(asyncio.CancelledError):
-            await killing
+            await stopping
+        signal_all(parts, signal.SIGKILL)
+
+
+def signal_all(parts: Parts, number: signal.Signals) -> None:
+    """To every prefill worker there is."""
+    for part in parts.of("prefill"):
+        with suppress(ProcessLookupError):
+            part.signal(number)
 
 
 async def answered(fleet: Fleet, numbers: range) -> Tally:

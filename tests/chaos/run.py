@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import random
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +86,7 @@ async def _books(served: Served) -> list[Verdict]:
     ]
 
 
-def _memory(before: dict[str, memory.Taken], parts: Parts) -> list[Verdict]:
+def _memory(before: Mapping[str, memory.Taken], parts: Parts) -> list[Verdict]:
     after = memory.taken(parts)
     return [
         Verdict(f"memory of {kind}", f"{before[kind]}, then {after[kind]} ({ratio:.3f})", ratio <= GROWTH)
