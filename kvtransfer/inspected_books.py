@@ -9,8 +9,8 @@ from kvtransfer.errors import RequestRefused
 from kvtransfer.inspection import Drop, Dropped, ListSlots, Oldest, SlotLine, SlotPage
 from kvtransfer.owners import Tenure
 from kvtransfer.seal import Seal
+from kvtransfer.slot_index import READABLE
 from kvtransfer.slot_records import Slot
-from kvtransfer.slots import READABLE
 from kvtransfer.states import SlotState
 from kvtransfer.tiered_books import TieredBooks
 from kvtransfer.transport import BlockKey

@@ -37,13 +37,14 @@ class PullSink:
         """See `BlockSink`."""
         slots = self._store.reserve(self._owner, keys, self._tenant).slots
         arena = self._store.arena
-        return [None if slot is None or arena is None else arena.slot(slot) for slot in slots]
+        views = iter(() if arena is None else arena.views(slot for slot in slots if slot is not None))
+        return [None if slot is None else next(views) for slot in slots]
 
     def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int], via: Medium) -> None:
         """See `BlockSink`."""
-        committed = self._store.commit(self._owner, keys, checksums)
-        self._pin(keys)
-        self._store.count_pulled(committed, via)
+        committed = self._store.commit_and_gather(self._owner, "", keys, checksums)
+        self._pinned.update(committed)
+        self._store.count_pulled(len(committed), via)
 
     def abandon(self, keys: Sequence[BlockKey]) -> None:
         """See `BlockSink`."""
@@ -52,7 +53,8 @@ class PullSink:
     async def settle(self) -> None:
         """Return when no announced block is being written by anybody. The caller brings the deadline."""
         for key in self.announced:
-            await self._store.until_written(key)
+            if key not in self._pinned:
+                await self._store.until_written(key)
 
     def close(self) -> None:
         """Give back everything."""

@@ -53,10 +53,10 @@ class FrameSocket:
             self._buffer.feed(data)
         return body
 
-    async def send(self, body: bytes) -> None:
-        """Send a frame. Raises `OSError` when the connection is broken."""
+    async def send(self, *bodies: bytes) -> None:
+        """Send a frame of each. Raises `OSError` when the connection is broken."""
         async with self._sending:
-            await self._send_all(memoryview(frame(body)))
+            await self._send_all(memoryview(b"".join(map(frame, bodies))))
 
     def shut(self) -> None:
         """Break the connection: the reader comes to the end of the stream, senders fail."""

@@ -158,6 +158,7 @@ class PullSession:
             return
         if isinstance(message, Announced):
             await self._send(Want(message.pull, pull.progress.announced(message.keys)))
+            pull.finish(pull.progress.verdict())
         elif isinstance(message, Ready):
             await self._take(pull, message)
         else:
