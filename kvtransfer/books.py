@@ -21,7 +21,7 @@ from kvtransfer.owners import Owners
 from kvtransfer.protocol import PinnedBlock
 from kvtransfer.settings import StoreSettings
 from kvtransfer.signals import Notify
-from kvtransfer.slot_records import Owner, Reservation, SlotStatistics, Watermarks
+from kvtransfer.slot_records import Owner, Reservation, Watermarks
 from kvtransfer.slots import Follower, SlotTable
 from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey, Medium
@@ -144,6 +144,11 @@ class StoreBooks:
         self._owners[owner].gather(handoff_id, list(present.values()), self._clock())
         return list(present)
 
+    def pass_on(self, owner: Owner, other: Owner, handoff_id: str) -> None:
+        """What `gather` pinned for the one owner, under the name "", stays pinned for the other, under this name."""
+        slots = self._owners[owner].release("") or ()
+        self._owners[other].gather(handoff_id, slots, self._clock())
+
     def release_handoff(self, owner: Owner, handoff_id: str) -> int:
         """Drop the pins `gather` took; how many there were. Nobody else will come for the hand-off either, unless
         somebody waits for it already: not even when it is announced later, as by an engine that was slower than the
@@ -191,6 +196,10 @@ class StoreBooks:
         """The hand-off, when it was announced."""
         return self._handoffs.find(handoff_id)
 
+    def absent(self, keys: Sequence[BlockKey]) -> list[BlockKey]:
+        """Those of the blocks that are not in the arena, and that nobody is writing into it."""
+        return self._slots.absent(keys)
+
     def is_being_written(self, key: BlockKey) -> bool:
         """Whether somebody is writing the block."""
         return self._slots.is_being_written(key)
@@ -233,15 +242,6 @@ class StoreBooks:
     def is_readable(self, key: BlockKey) -> bool:
         """Whether the block can be read."""
         return self._slots.is_readable(key)
-
-    def slot_statistics(self) -> SlotStatistics:
-        """Slots by state."""
-        return self._slots.statistics()
-
-    @property
-    def open_handoffs(self) -> int:
-        """Hand-offs that are not collected yet."""
-        return self._handoffs.open_count
 
     def check(self) -> None:
         """Assert the invariants: for tests."""

@@ -65,6 +65,6 @@ class SlotIndex:
             entry.state = after[entry.state]
         return entries
 
-    def _absent(self, keys: Sequence[BlockKey]) -> list[BlockKey]:
-        """Those that have no slot, each once."""
+    def absent(self, keys: Sequence[BlockKey]) -> list[BlockKey]:
+        """Those that can neither be read nor are being written, each once."""
         return [key for key in dict.fromkeys(keys) if key not in self._by_key]

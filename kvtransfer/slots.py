@@ -53,11 +53,13 @@ class SlotTable(SlotIndex):
         goes last.
         """
         self._touch(keys)
-        absent = self._absent(keys)
+        absent = self.absent(keys)
         if self.evict(len(absent) - len(self._free), tenant):
-            absent = self._absent(keys)
+            absent = self.absent(keys)
         reserved = dict(zip(absent, self._take(len(absent)), strict=False))
         self._start_writing(reserved, owner, tenant, now)
+        if len(reserved) == len(keys):
+            return Reservation(list(reserved.values()), 0)
         no_room = set(absent[len(reserved) :])
         return Reservation([reserved.pop(key, None) for key in keys], sum(key in no_room for key in keys))
 
@@ -136,10 +138,10 @@ class SlotTable(SlotIndex):
 
     def pin_present(self, keys: Iterable[BlockKey]) -> dict[BlockKey, int]:
         """Pin those that can be read, each once: their slots."""
-        found = ((key, self._by_key.get(key)) for key in keys)
-        present = {key: slot for key, slot in found if slot is not None and self._slots[slot].state in READABLE}
+        here = [key for key in keys if key in self._by_key]
+        present = {key: slot for key in here if self._slots[slot := self._by_key[key]].state in READABLE}
         slots = present.values()
-        self._withdraw(slot for slot in slots if self._slots[slot].state is SlotState.COMMITTED)
+        self._withdraw([slot for slot in slots if self._slots[slot].state is SlotState.COMMITTED])
         self._pin(slots)
         return present
 
@@ -260,9 +262,9 @@ class SlotTable(SlotIndex):
 
     def _touch(self, keys: Sequence[BlockKey]) -> None:
         """These count as used now: those that are here."""
-        for key in reversed(keys):
-            slot = self._by_key.get(key)
-            if slot is not None and self._slots[slot].state is SlotState.COMMITTED:
+        for key in reversed([key for key in keys if key in self._by_key]):
+            slot = self._by_key[key]
+            if self._slots[slot].state is SlotState.COMMITTED:
                 self._withdraw([slot])
                 self._shares.offer(self._slots[slot].tenant, slot, key)
 

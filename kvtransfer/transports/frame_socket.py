@@ -41,6 +41,10 @@ class FrameSocket:
         """From now on frames of so many bytes are taken."""
         self._buffer.max_frame_bytes = max_frame_bytes
 
+    def next_frame(self) -> bytes | None:
+        """The next frame's body, if it is here already. Raises `FrameTooLarge`."""
+        return self._buffer.next_frame()
+
     async def receive(self) -> bytes | None:
         """The next frame's body; None at the end of the stream. Raises `FramingError`, `TimeoutError` and `OSError`."""
         while (body := self._buffer.next_frame()) is None:

@@ -26,11 +26,8 @@ class PullProgress:
 
     def announced(self, keys: Sequence[BlockKey]) -> list[int]:
         """What is missing here, as positions."""
-        missing = self._sink.missing(keys)
-        positions = list(range(len(keys)))
-        if len(missing) < len(keys):
-            wanted = set(missing)
-            positions = [position for position in positions if keys[position] in wanted]
+        missing = set(self._sink.missing(keys))
+        positions = [position for position, key in enumerate(keys) if key in missing]
         self._keys, self._wanted = keys, set(positions)
         return positions
 

@@ -38,11 +38,14 @@ from kvtransfer.transports.tcp_settings import TcpSettings
 
 logger = logging.getLogger(__name__)
 
-FIRST_BLOCKS = 128
+FIRST_BLOCKS = 64
 """How many blocks are offered together with the announcement, at most: few, so that the first bytes leave soon."""
 
-OPEN_BLOCKS = 512
-"""How many blocks of one pull are offered or on their way at most. More are offered when half of them are gone."""
+READY_BLOCKS = 256
+"""How many blocks one later `Ready` names at most."""
+
+OPEN_BLOCKS = 2 * READY_BLOCKS
+"""How many blocks of one pull are offered or on their way at most."""
 
 
 class _Push:
@@ -156,8 +159,8 @@ class PushSession:
         wanted = [position for position in await push.wanted if position >= push.progress.offered_blocks]
         left = len(wanted)
         while left:
-            await self._until(push, OPEN_BLOCKS // 2)
-            positions = wanted[-left:][: OPEN_BLOCKS - push.progress.open_blocks]
+            await self._until(push, OPEN_BLOCKS - READY_BLOCKS)
+            positions = wanted[-left:][:READY_BLOCKS]
             blocks = await self._source.committed(handoff_id, [keys[position] for position in positions])
             if not blocks.slots:
                 break
@@ -196,6 +199,8 @@ class PushSession:
 
     def _take(self, push: _Push, message: Take) -> None:
         arena = self._source.arena
+        if push.progress.is_over:
+            return  # its last offers were withdrawn meanwhile
         if arena is None:
             raise StoreRefused("a block is taken that was not ready")
         taking = push.progress.take(message.positions, arena.slot_bytes)
