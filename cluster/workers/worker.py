@@ -184,8 +184,8 @@ class Worker:
 
     async def leave(self) -> bool:
         """Drain and wait for the live legs, up to `leave_s`. False when some are still live: nobody could take them."""
-        if not self._drain.draining:
-            self.drain()
+        if not self._drain.handing_back:
+            self.drain(min(self._settings.finish_s, self._settings.leave_s / 2))
         return await self._legs.idle(self._settings.leave_s)
 
     def _report_now(self) -> None:
