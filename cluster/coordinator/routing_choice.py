@@ -1,11 +1,12 @@
 """Builds what a deployment's requests are routed by: the router, and everything it asks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import inf
 
 from cluster.coordinator.learning import Learner
 from cluster.coordinator.observer import EndListener
+from cluster.rates import router_profile
 from configs.profiles import rates_of
 from configs.schema import BatonConfig
 from routing.fleet import Fleet
@@ -16,7 +17,6 @@ from routing.least_work import LeastWork, LeastWorkSettings
 from routing.ledger import Ledger
 from routing.output_lengths import OutputLengths
 from routing.prediction_error import PredictionError
-from routing.profile import Profile
 from routing.rates import Rates
 from routing.router import Router
 from routing.warm_up import warm_up
@@ -48,7 +48,7 @@ def choose_routing(config: BatonConfig) -> Routing:
     """As the configuration's `router` section says, ready for the first request."""
     warm_up()
     index = BlockIndex(int(config.router.index_bytes))
-    ledger, rates, lengths = Ledger(index), Rates(_profile(config)), OutputLengths()
+    ledger, rates, lengths = Ledger(index), Rates(router_profile(rates_of(config))), OutputLengths()
     return Routing(_router(config, index, ledger, rates, lengths), index, ledger, rates, lengths, PredictionError())
 
 
@@ -56,8 +56,3 @@ def _router(config: BatonConfig, index: KvIndex, ledger: Ledger, rates: Rates, l
     if config.router.policy == "least_work":
         return LeastWork(LeastWorkSettings(decode_weight=config.router.decode_weight), ledger)
     return KvAware(KvAwareSettings(itl_target_s=config.router.itl_target_s or inf), index, ledger, rates, lengths)
-
-
-def _profile(config: BatonConfig) -> Profile:
-    given = rates_of(config)
-    return Profile(**{each.name: getattr(given, each.name) for each in fields(Profile)})

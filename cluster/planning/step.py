@@ -28,6 +28,11 @@ class Chunk:
         """Tokens that are there afterwards."""
         return self.start + self.count
 
+    @property
+    def pairs(self) -> float:
+        """Of a token computed and one before it: what its attention costs is in proportion."""
+        return self.count * (self.start + self.count / 2)
+
 
 @dataclass(slots=True)
 class Step:

@@ -3,14 +3,27 @@
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from routing.profile import Profile
+
 _TOKEN_MS: Final = 1.518344e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """What a step computes of prompts: `tokens`, which attend to `pairs` of themselves and a token before."""
+
+    tokens: int = 0
+    pairs: float = 0.0
+
+
+NO_PREFILL: Final = Prefill()
 
 
 class StepTime(Protocol):
     """A timing model of one engine. All times in seconds."""
 
-    def step_s(self, prefill_tokens: int, decoding: int, context_tokens: int) -> float:
-        """A step that computes `prefill_tokens` of prompts and one token for each of `decoding` requests.
+    def step_s(self, prefill: Prefill, decoding: int, context_tokens: int) -> float:
+        """A step that computes `prefill` of prompts and one token for each of `decoding` requests.
 
         `context_tokens` is the sum of what these have in the KV cache.
         """
@@ -39,11 +52,11 @@ class DynamoPolynomial:
     capacity_tokens: int
     rider_tokens: int = 0
 
-    def step_s(self, prefill_tokens: int, decoding: int, context_tokens: int) -> float:
+    def step_s(self, prefill: Prefill, decoding: int, context_tokens: int) -> float:
         """See `StepTime`."""
-        if 0 < prefill_tokens <= self.rider_tokens:
-            return (_TOKEN_MS * prefill_tokens + self._decode_ms(context_tokens)) / 1000
-        prefill_ms = _prefill_ms(prefill_tokens) if prefill_tokens else 0.0
+        if 0 < prefill.tokens <= self.rider_tokens:
+            return (_TOKEN_MS * prefill.tokens + self._decode_ms(context_tokens)) / 1000
+        prefill_ms = _prefill_ms(prefill.tokens) if prefill.tokens else 0.0
         return (prefill_ms + (self._decode_ms(context_tokens) if decoding else 0.0)) / 1000
 
     def run_s(self, steps: int, decoding: int, context_tokens: int) -> float:
@@ -73,10 +86,33 @@ class LinearStepTime:
     request_s: float
     prefill_token_s: float
 
-    def step_s(self, prefill_tokens: int, decoding: int, context_tokens: int) -> float:
+    def step_s(self, prefill: Prefill, decoding: int, context_tokens: int) -> float:
         """See `StepTime`; the context costs nothing."""
-        return self.step_base_s + self.request_s * decoding + self.prefill_token_s * prefill_tokens
+        return self.step_base_s + self.request_s * decoding + self.prefill_token_s * prefill.tokens
 
     def run_s(self, steps: int, decoding: int, context_tokens: int) -> float:
         """See `StepTime`."""
-        return steps * self.step_s(0, decoding, context_tokens)
+        return steps * self.step_s(NO_PREFILL, decoding, context_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfiledStepTime:
+    """The rates of a profile, as the router has them: what is measured or made by roofline.
+
+    A step that does both reads the weights once: of the two fixed parts it takes the larger.
+    """
+
+    rates: Profile
+
+    def step_s(self, prefill: Prefill, decoding: int, context_tokens: int) -> float:
+        """See `StepTime`."""
+        rates = self.rates
+        fixed_s = max(rates.prefill_step_s if prefill.tokens else 0.0, rates.decode_step_s if decoding else 0.0)
+        prompts_s = rates.prefill_token_s * prefill.tokens + rates.prefill_attention_s * prefill.pairs
+        return fixed_s + prompts_s + rates.decode_request_s * decoding + rates.decode_context_token_s * context_tokens
+
+    def run_s(self, steps: int, decoding: int, context_tokens: int) -> float:
+        """See `StepTime`: the sum of an arithmetic progression."""
+        grown_tokens = decoding * steps * (steps - 1) / 2
+        first_s = self.step_s(NO_PREFILL, decoding, context_tokens)
+        return steps * first_s + self.rates.decode_context_token_s * grown_tokens

@@ -18,6 +18,7 @@ from cluster.planning.job import Job, Phase
 from cluster.planning.job_blocks import JobBlocks
 from cluster.planning.settings import EngineSettings
 from cluster.planning.step import Chunk, Load, Step, StepEnd, Totals
+from cluster.planning.step_time import Prefill
 
 
 class Worker:
@@ -183,8 +184,8 @@ class Worker:
     def _start(self, now: float, chunks: list[Chunk]) -> None:
         step = Step(now, now, 1, self._context_tokens, list(self._decoding), chunks)
         if chunks:
-            tokens = sum(chunk.count for chunk in chunks)
-            step.ends_at += self._settings.step_time.step_s(tokens, len(step.decoding), step.context_tokens)
+            prefill = Prefill(sum(chunk.count for chunk in chunks), sum(chunk.pairs for chunk in chunks))
+            step.ends_at += self._settings.step_time.step_s(prefill, len(step.decoding), step.context_tokens)
         else:
             step.steps = self._steps_together()
             step.ends_at += self._run_s(step, step.steps)

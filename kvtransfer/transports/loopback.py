@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from kvtransfer.errors import NeverAnnounced, RequestRefused
-from kvtransfer.transport import Asked, BlockKey, BlockSink, BlockSource, CommittedBlocks, HandoffState, PullResult
+from kvtransfer.transport import Asked, BlockKey, BlockSink, BlockSource, CommittedBlock, HandoffState, PullResult
 
 
 class LoopbackNetwork:
@@ -110,11 +110,11 @@ class _Copy:
         seen = 0
         while seen < len(wanted):
             blocks = await self._source.committed(handoff_id, wanted[seen : seen + 1])
-            if not blocks.slots:
+            if not blocks:
                 break
-            self._take(wanted[seen], blocks)
+            self._take(blocks[0])
             self._source.count_pushed(1, "loopback")
-            self._source.release(blocks.slots)
+            self._source.release(blocks)
             seen += 1
         return seen
 
@@ -128,16 +128,14 @@ class _Copy:
             return self.result(HandoffState.FAILED, f"no room for {seen - self._blocks} blocks")
         return self.result(HandoffState.READY)
 
-    def _take(self, key: BlockKey, block: CommittedBlocks) -> None:
-        slot = self._sink.reserve([key])[0]
+    def _take(self, block: CommittedBlock) -> None:
+        slot = self._sink.reserve([block.key])[0]
         if slot is None:
             return
-        assert self._source.arena is not None
-        (payload,) = self._source.arena.views(block.slots)
-        if len(slot) != len(payload):
-            self._sink.abandon([key])
+        if len(slot) != len(block.payload):
+            self._sink.abandon([block.key])
             return
-        slot[:] = payload
-        self._sink.commit([key], block.checksums, "loopback")
+        slot[:] = block.payload
+        self._sink.commit([block.key], [block.checksum], "loopback")
         self._blocks += 1
-        self._bytes += len(payload)
+        self._bytes += len(block.payload)

@@ -7,10 +7,9 @@ is not done; `withdraw` and `sent` give back the ones they take out.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
-from operator import not_
 
 from kvtransfer.errors import StoreRefused
+from kvtransfer.transport import CommittedBlock
 
 PIECES = 4
 """Into how many pieces a `Take` is cut, so that every lane has work."""
@@ -22,18 +21,18 @@ MAX_PIECE_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Blocks that one `Ready` named, and the slots they are in."""
+    """What one `Ready` said."""
 
     positions: Sequence[int]
-    slots: Sequence[int]
+    blocks: Sequence[CommittedBlock]
 
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """What follows from a `Take`: send these pieces, let go of those slots."""
+    """What follows from a `Take`: send these pieces, let go of those blocks."""
 
     pieces: Sequence[Offer]
-    declined: Sequence[int]
+    declined: Sequence[CommittedBlock]
 
 
 class PushProgress:
@@ -41,14 +40,14 @@ class PushProgress:
 
     def __init__(self) -> None:
         self.is_over = False
-        self.unsent_blocks = self.offered_blocks = 0
+        self.unsent_blocks = 0
         self._announced_blocks = 0
         self._offers: deque[Offer] = deque()
 
     @property
     def open_blocks(self) -> int:
         """How many blocks are offered or on their way."""
-        return self.unsent_blocks + sum(len(offer.slots) for offer in self._offers)
+        return self.unsent_blocks + sum(len(offer.blocks) for offer in self._offers)
 
     def announced(self, blocks: int) -> None:
         """So many blocks may be wanted."""
@@ -60,38 +59,38 @@ class PushProgress:
             raise StoreRefused("a block is wanted that was not announced")
         return positions
 
-    def offer(self, positions: Sequence[int], slots: Sequence[int]) -> None:
+    def offer(self, positions: Sequence[int], blocks: Sequence[CommittedBlock]) -> None:
         """These were said to be ready."""
-        self._offers.append(Offer(positions, slots))
-        self.offered_blocks += len(slots)
+        self._offers.append(Offer(positions, blocks))
 
-    def take(self, positions: Sequence[int], block_bytes: int) -> Taking:
+    def take(self, positions: Sequence[int]) -> Taking:
         """The peer's answer to the oldest offer. Raises `StoreRefused` when it is none."""
-        chosen = set(positions)
-        if not self._offers or not chosen.issubset(self._offers[0].positions):
+        if not self._offers or not set(positions).issubset(self._offers[0].positions):
             raise StoreRefused("a block is taken that was not ready")
-        offer = self._offers.popleft()
-        is_taken = [position in chosen for position in offer.positions]
-        taken = Offer(list(compress(offer.positions, is_taken)), list(compress(offer.slots, is_taken)))
-        self.unsent_blocks += len(taken.slots)
-        return Taking(list(_pieces(taken, block_bytes)), list(compress(offer.slots, map(not_, is_taken))))
+        offer, chosen = self._offers.popleft(), set(positions)
+        pairs = list(zip(offer.positions, offer.blocks, strict=True))
+        taken = [(position, block) for position, block in pairs if position in chosen]
+        self.unsent_blocks += len(taken)
+        return Taking(list(_pieces(taken)), [block for position, block in pairs if position not in chosen])
 
-    def sent(self, blocks: int) -> None:
+    def sent(self, blocks: Sequence[CommittedBlock]) -> None:
         """A parcel is done, sent or not."""
-        self.unsent_blocks -= blocks
+        self.unsent_blocks -= len(blocks)
 
-    def withdraw(self) -> Sequence[int]:
-        """The pull is over: the slots nobody answered for. Parcels that have begun are sent to their end."""
+    def withdraw(self) -> Sequence[CommittedBlock]:
+        """The pull is over: the blocks nobody answered for. Parcels that have begun are sent to their end."""
         self.is_over = True
-        slots = [slot for offer in self._offers for slot in offer.slots]
+        blocks = [block for offer in self._offers for block in offer.blocks]
         self._offers.clear()
-        return slots
+        return blocks
 
 
-def _pieces(taken: Offer, block_bytes: int) -> Iterator[Offer]:
-    blocks = len(taken.slots)
-    piece_bytes = min(max(blocks * block_bytes // PIECES, MIN_PIECE_BYTES), MAX_PIECE_BYTES)
+def _pieces(taken: Sequence[tuple[int, CommittedBlock]]) -> Iterator[Offer]:
+    if not taken:
+        return
+    block_bytes = len(taken[0][1].payload)
+    piece_bytes = min(max(len(taken) * block_bytes // PIECES, MIN_PIECE_BYTES), MAX_PIECE_BYTES)
     blocks_each = max(1, piece_bytes // block_bytes)
-    for first in range(0, blocks, blocks_each):
-        piece = slice(first, first + blocks_each)
-        yield Offer(taken.positions[piece], taken.slots[piece])
+    for first in range(0, len(taken), blocks_each):
+        positions, blocks = zip(*taken[first : first + blocks_each], strict=True)
+        yield Offer(positions, blocks)

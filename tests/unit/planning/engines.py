@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cluster.planning.job import Job
 from cluster.planning.settings import EngineSettings
 from cluster.planning.step import StepEnd
+from cluster.planning.step_time import Prefill
 from cluster.planning.worker import Worker
 
 
@@ -13,8 +14,8 @@ from cluster.planning.worker import Worker
 class OneSecond:
     """Every step takes a second and a tenth for each prompt token."""
 
-    def step_s(self, prefill_tokens: int, decoding: int, context_tokens: int) -> float:
-        return 1.0 + 0.1 * prefill_tokens
+    def step_s(self, prefill: Prefill, decoding: int, context_tokens: int) -> float:
+        return 1.0 + 0.1 * prefill.tokens
 
     def run_s(self, steps: int, decoding: int, context_tokens: int) -> float:
         return float(steps)
