@@ -63,7 +63,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-reuse bench-eviction stress-store bench-store conformance
+.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-reuse bench-eviction stress-store bench-store chaos chaos-no-prefill conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -100,6 +100,12 @@ bench-store: $(READY) ## moving blocks between two stores over TCP, beside raw s
 
 stress-store: $(READY) ## ten million operations of three engines on the store's books and arena, all bytes checked (ARGS=--disk)
 	$(BIN)/python -m tests.benchmarks.stress_store $(ARGS)
+
+chaos: $(READY) ## ten minutes of killed workers, stores, connections and controllers under load; every token checked (ARGS="--minutes 1")
+	$(BIN)/python -m tests.chaos.run $(ARGS)
+
+chaos-no-prefill: $(READY) ## the only prefill worker killed and kept down, beside a fleet without one (ARGS="--rounds 1")
+	$(BIN)/python -m tests.chaos.no_prefill $(ARGS)
 
 URL ?= http://127.0.0.1:8000
 conformance: $(READY) .peers/conformance/.ready ## run real clients and llm-comply against a running server (URL=http://127.0.0.1:8000)

@@ -7,6 +7,7 @@ of keys or states: `kvtransfer.slots` says who may touch which slot.
 
 import mmap
 import os
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,11 @@ class Arena:
         if not 0 <= index < self.slots:
             raise IndexError(f"slot {index} of {self.slots}")
         return self._view[index * self.slot_bytes : (index + 1) * self.slot_bytes]
+
+    def views(self, indices: Iterable[int]) -> list[memoryview]:
+        """`slot` of each of these, which are slots."""
+        view, size = self._view, self.slot_bytes
+        return [view[index * size : (index + 1) * size] for index in indices]
 
     def populate(self, first_byte: int, length: int) -> None:
         """Make a range resident and mapped by reading a byte of each page, so that no copy pays for it.

@@ -7,7 +7,7 @@ Invariant (`check`): the pins in the slot table are those of the owners, the han
 copied elsewhere.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kvtransfer.arena import Arena
 from kvtransfer.arena_size import arena_of
@@ -20,7 +20,8 @@ from kvtransfer.names import BlockNames
 from kvtransfer.owners import Owners
 from kvtransfer.protocol import PinnedBlock
 from kvtransfer.settings import StoreSettings
-from kvtransfer.slot_records import Owner, Reservation, SlotStatistics, Watermarks
+from kvtransfer.signals import Notify
+from kvtransfer.slot_records import Owner, Reservation, Watermarks
 from kvtransfer.slots import Follower, SlotTable
 from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey, Medium
@@ -36,9 +37,7 @@ class StoreBooks:
     arena.
     """
 
-    def __init__(
-        self, settings: StoreSettings, epoch: str, clock: Callable[[], float], changed: Callable[[Hashable], None]
-    ) -> None:
+    def __init__(self, settings: StoreSettings, epoch: str, clock: Callable[[], float], changed: Notify) -> None:
         self.epoch = epoch
         self.arena: Arena | None = None
         self.counters = StoreCounters()
@@ -60,8 +59,7 @@ class StoreBooks:
 
     def release_owner(self, owner: Owner) -> None:
         """The owner is gone."""
-        for key in self._slots.release_owner(owner):
-            self._lost(key)
+        self._lost(self._slots.release_owner(owner))
         self._apply(self._handoffs.conclude_all(owner, self._slots.is_being_written))
         self._slots.unpin(self._owners.close(owner))
 
@@ -102,14 +100,22 @@ class StoreBooks:
         """The owner's slots hold whole blocks; how many were its own. Raises `RequestRefused`."""
         if len(keys) != len(checksums):
             raise RequestRefused(f"{len(keys)} keys with {len(checksums)} checksums")
-        blocks = list(zip(keys, checksums, strict=True))
-        return sum(self._commit_one(owner, key, value) for key, value in reversed(blocks))  # the start is the newer
+        slots = self._commit(owner, keys, checksums)
+        self._slots.unpin(slots.values())
+        return len(slots)
+
+    def commit_and_gather(
+        self, owner: Owner, handoff_id: str, keys: Sequence[BlockKey], checksums: Sequence[int]
+    ) -> list[BlockKey]:
+        """`commit`, and `gather` what was the owner's own; which blocks these were."""
+        slots = self._commit(owner, keys, checksums)
+        self._owners[owner].gather(handoff_id, list(slots.values()), self._clock())
+        return list(slots)
 
     def abandon(self, owner: Owner, keys: Sequence[BlockKey]) -> int:
         """The owner's slots will not be written; how many were its own."""
-        abandoned = [key for key in keys if self._slots.abandon(key, owner)]
-        for key in abandoned:
-            self._lost(key)
+        abandoned = self._slots.abandon(keys, owner)
+        self._lost(abandoned)
         return len(abandoned)
 
     def distrust(self, keys: Sequence[BlockKey], found: ChecksumPlace = "load") -> int:
@@ -122,15 +128,9 @@ class StoreBooks:
 
     def pin(self, owner: Owner, keys: Sequence[BlockKey]) -> list[PinnedBlock]:
         """Pin the longest readable prefix for the owner."""
-        blocks = []
-        now = self._clock()
-        for key in keys:
-            slot = self._slots.pin(key)
-            if slot is None:
-                break
-            self._owners[owner].add(key, slot, now)
-            blocks.append(PinnedBlock(slot, self._slots.checksum(slot)))
-        return blocks
+        slots = self._slots.pin(keys)
+        self._owners[owner].add(keys, slots, self._clock())
+        return list(map(PinnedBlock, slots, self._slots.checksums(slots)))
 
     def unpin(self, owner: Owner, keys: Sequence[BlockKey]) -> int:
         """Drop the owner's oldest pin of each key; how many it had."""
@@ -140,9 +140,14 @@ class StoreBooks:
 
     def gather(self, owner: Owner, handoff_id: str, keys: Iterable[BlockKey]) -> list[BlockKey]:
         """Pin every readable block for the owner, until `release_handoff`; which they were."""
-        present = self._pin_present(keys)
+        present = self._slots.pin_present(keys)
         self._owners[owner].gather(handoff_id, list(present.values()), self._clock())
         return list(present)
+
+    def pass_on(self, owner: Owner, other: Owner, handoff_id: str) -> None:
+        """What `gather` pinned for the one owner, under the name "", stays pinned for the other, under this name."""
+        slots = self._owners[owner].release("") or ()
+        self._owners[other].gather(handoff_id, slots, self._clock())
 
     def release_handoff(self, owner: Owner, handoff_id: str) -> int:
         """Drop the pins `gather` took; how many there were. Nobody else will come for the hand-off either, unless
@@ -159,7 +164,7 @@ class StoreBooks:
 
     def announce(self, owner: Owner, handoff_id: str, keys: Sequence[BlockKey]) -> None:
         """A producer names its blocks. Raises `RequestRefused`."""
-        held = self._pin_present(dict.fromkeys(keys))
+        held = self._slots.pin_present(keys)
         try:
             plan = self._handoffs.announce(handoff_id, owner, keys, held, self._clock())
         except RequestRefused:
@@ -190,6 +195,10 @@ class StoreBooks:
     def find(self, handoff_id: str) -> HandoffView | None:
         """The hand-off, when it was announced."""
         return self._handoffs.find(handoff_id)
+
+    def absent(self, keys: Sequence[BlockKey]) -> list[BlockKey]:
+        """Those of the blocks that are not in the arena, and that nobody is writing into it."""
+        return self._slots.absent(keys)
 
     def is_being_written(self, key: BlockKey) -> bool:
         """Whether somebody is writing the block."""
@@ -234,15 +243,6 @@ class StoreBooks:
         """Whether the block can be read."""
         return self._slots.is_readable(key)
 
-    def slot_statistics(self) -> SlotStatistics:
-        """Slots by state."""
-        return self._slots.statistics()
-
-    @property
-    def open_handoffs(self) -> int:
-        """Hand-offs that are not collected yet."""
-        return self._handoffs.open_count
-
     def check(self) -> None:
         """Assert the invariants: for tests."""
         self._slots.check()
@@ -270,28 +270,26 @@ class StoreBooks:
         shares = TenantShares(low, policy_maker(settings.eviction, slots), settings.tenant_weights)
         return SlotTable(slots, shares, Watermarks(low, int(slots * settings.high_watermark)), self._tell)
 
-    def _tell(self, key: BlockKey, readable: bool) -> None:
-        if not readable:
-            self._names.forget(key)
-        for follower in self._followers:
-            follower(key, readable)
+    def _tell(self, keys: Iterable[BlockKey], readable: bool) -> None:
+        for key in keys if self._followers or not readable else ():
+            if not readable:
+                self._names.forget(key)
+            for follower in self._followers:
+                follower(key, readable)
 
-    def _commit_one(self, owner: Owner, key: BlockKey, checksum: int) -> bool:
-        if self._slots.commit(key, checksum, owner) is None:
-            return False
-        self._apply(self._handoffs.committed(key, lambda: self._slots.pin(key)))
-        self._changed(key)
-        return True
+    def _commit(self, owner: Owner, keys: Sequence[BlockKey], checksums: Sequence[int]) -> dict[BlockKey, int]:
+        """The slots of the owner's own, pinned once for the caller."""
+        slots = self._slots.commit(keys, checksums, owner)
+        self._apply(self._handoffs.committed(slots))
+        self._changed(*slots)
+        return slots
 
-    def _pin_present(self, keys: Iterable[BlockKey]) -> dict[BlockKey, int]:
-        slots = ((key, self._slots.pin(key)) for key in keys)
-        return {key: slot for key, slot in slots if slot is not None}
-
-    def _lost(self, key: BlockKey) -> None:
-        self._apply(self._handoffs.lost(key))
-        self._changed(key)
+    def _lost(self, keys: Iterable[BlockKey]) -> None:
+        for key in keys:
+            self._apply(self._handoffs.lost(key))
+            self._changed(key)
 
     def _apply(self, plan: HandoffPlan) -> None:
+        self._slots.pin_again(plan.pin)
         self._slots.unpin(plan.unpin)
-        for handoff_id in plan.changed:
-            self._changed(handoff_id)
+        self._changed(*plan.changed)

@@ -9,7 +9,7 @@ import msgspec
 from kvtransfer.auth import is_proven, make_nonce, prove
 from kvtransfer.errors import FramingError, StoreRefused
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 MAX_GREETING_BYTES = 4096
 """Nobody unknown may make the other side keep more than this."""

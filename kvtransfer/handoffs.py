@@ -23,10 +23,13 @@ from kvtransfer.transport import BlockKey, HandoffState
 
 @dataclass(frozen=True, slots=True)
 class HandoffPlan:
-    """What follows from a change: drop one pin of each of these slots, wake who waits for these hand-offs."""
+    """What follows from a change: drop one pin of each of these slots, wake who waits for these hand-offs, take one
+    pin more of each of those slots.
+    """
 
     unpin: Sequence[int] = ()
     changed: Sequence[str] = ()
+    pin: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +86,21 @@ class HandoffTable:
         dropped = self._drop_pins(handoff) if handoff.collected else []
         return HandoffPlan([*previous, *dropped], [handoff_id])
 
-    def committed(self, key: BlockKey, pin: Callable[[], int | None]) -> HandoffPlan:
-        """A block can be read now; `pin` takes one pin of it and returns its slot. Wakes whoever waits for it."""
-        wanting = sorted(self._wanting.pop(key, ()))
-        for handoff_id in wanting:
-            handoff = self._handoffs[handoff_id]
-            handoff.missing.discard(key)
-            slot = None if handoff.collected else pin()
-            if slot is not None:
-                handoff.held[key] = slot
-            if not handoff.missing:
-                self._settle(handoff_id, HandoffEvent.COMPLETE)
-        return HandoffPlan((), wanting)
+    def committed(self, slots: Mapping[BlockKey, int]) -> HandoffPlan:
+        """These blocks can be read now, in these slots. Wakes whoever waits for one of them."""
+        changed: dict[str, None] = {}
+        pin: list[int] = []
+        for key in [key for key in slots if key in self._wanting]:
+            for handoff_id in sorted(self._wanting.pop(key)):
+                handoff = self._handoffs[handoff_id]
+                handoff.missing.discard(key)
+                if not handoff.collected:
+                    handoff.held[key] = slots[key]
+                    pin.append(slots[key])
+                if not handoff.missing:
+                    self._settle(handoff_id, HandoffEvent.COMPLETE)
+                changed[handoff_id] = None
+        return HandoffPlan((), list(changed), pin)
 
     def never_announced(self, handoff_id: str, producer: Owner, now: float) -> HandoffPlan:
         """The producer is done with a hand-off it has not announced: who waits for it, or will, learns it at once."""

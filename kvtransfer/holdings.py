@@ -19,11 +19,12 @@ class Holdings:
         self._since_s: dict[int, float] = {}  # by number, oldest first
         self._numbers: Iterator[int] = itertools.count()
 
-    def add(self, key: BlockKey, slot: int, now: float) -> None:
-        """A pin of this block."""
-        number = next(self._numbers)
-        self._since_s[number] = now
-        self._by_key.setdefault(key, []).append((number, slot))
+    def add(self, keys: Iterable[BlockKey], slots: Sequence[int], now: float) -> None:
+        """A pin of each of the first of these blocks, as far as there are slots."""
+        for slot, key in zip(slots, keys, strict=False):
+            number = next(self._numbers)
+            self._since_s[number] = now
+            self._by_key.setdefault(key, []).append((number, slot))
 
     def take(self, keys: Iterable[BlockKey]) -> list[int]:
         """Give up the oldest pin of each key that has one."""

@@ -9,8 +9,8 @@ from kvtransfer.errors import RequestRefused
 from kvtransfer.inspection import Drop, Dropped, ListSlots, Oldest, SlotLine, SlotPage
 from kvtransfer.owners import Tenure
 from kvtransfer.seal import Seal
-from kvtransfer.slot_records import Slot
-from kvtransfer.slots import READABLE
+from kvtransfer.slot_index import READABLE
+from kvtransfer.slot_records import Slot, SlotStatistics
 from kvtransfer.states import SlotState
 from kvtransfer.tiered_books import TieredBooks
 from kvtransfer.transport import BlockKey
@@ -49,6 +49,15 @@ class InspectedBooks(TieredBooks):
         self._seal = self._seal or seal
 
     # Who holds what
+
+    def slot_statistics(self) -> SlotStatistics:
+        """Slots by state."""
+        return self._slots.statistics()
+
+    @property
+    def open_handoffs(self) -> int:
+        """Hand-offs that are not collected yet."""
+        return self._handoffs.open_count
 
     def oldest_pin(self) -> Oldest | None:
         """Of the pins of owners and hand-offs. Those of blocks that are being copied end with the copy."""

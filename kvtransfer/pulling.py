@@ -7,6 +7,7 @@ instead. Everything that is here is pinned until `close`.
 from collections.abc import Sequence
 
 from kvtransfer.arena import Arena
+from kvtransfer.slot_records import Owner
 from kvtransfer.store import Store
 from kvtransfer.tenant import NO_TENANT, Tenant
 from kvtransfer.transport import BlockKey, Medium
@@ -31,28 +32,36 @@ class PullSink:
         """See `BlockSink`."""
         self.announced = keys
         self._pin(keys)
-        return [key for key in keys if key not in self._pinned and not self._store.is_being_written(key)]
+        return self._store.absent(keys)
 
     def reserve(self, keys: Sequence[BlockKey]) -> Sequence[memoryview | None]:
         """See `BlockSink`."""
         slots = self._store.reserve(self._owner, keys, self._tenant).slots
         arena = self._store.arena
-        return [None if slot is None or arena is None else arena.slot(slot) for slot in slots]
+        views = iter(() if arena is None else arena.views([slot for slot in slots if slot is not None]))
+        return [None if slot is None else next(views) for slot in slots]
 
     def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int], via: Medium) -> None:
         """See `BlockSink`."""
-        committed = self._store.commit(self._owner, keys, checksums)
-        self._pin(keys)
-        self._store.count_pulled(committed, via)
+        committed = self._store.commit_and_gather(self._owner, "", keys, checksums)
+        self._pinned.update(committed)
+        self._store.count_pulled(len(committed), via)
 
     def abandon(self, keys: Sequence[BlockKey]) -> None:
         """See `BlockSink`."""
         self._store.abandon(self._owner, keys)
 
+    def pass_on(self, owner: Owner, handoff_id: str) -> int:
+        """What is here of the announced blocks stays pinned for `owner`, as if it had gathered it; how many blocks."""
+        self._store.pass_on(self._owner, owner, handoff_id)
+        others = [key for key in self.announced if key not in self._pinned]
+        return len(self._pinned) + len(self._store.gather(owner, handoff_id, others))
+
     async def settle(self) -> None:
         """Return when no announced block is being written by anybody. The caller brings the deadline."""
         for key in self.announced:
-            await self._store.until_written(key)
+            if key not in self._pinned:
+                await self._store.until_written(key)
 
     def close(self) -> None:
         """Give back everything."""

@@ -2,6 +2,15 @@
 
 import asyncio
 from collections.abc import Hashable
+from typing import Protocol
+
+
+class Notify(Protocol):
+    """Told what has changed, by name."""
+
+    def __call__(self, *names: Hashable) -> None:
+        """All of these."""
+        ...
 
 
 class Signals:
@@ -22,11 +31,12 @@ class Signals:
             if not waiting and self._waiting.get(name) is waiting:
                 del self._waiting[name]
 
-    def notify(self, name: Hashable) -> None:
-        """Wake everybody who waits for `name`."""
-        for future in self._waiting.pop(name, ()):
-            if not future.done():
-                future.set_result(None)
+    def notify(self, *names: Hashable) -> None:
+        """Wake everybody who waits for one of these."""
+        for name in [name for name in names if name in self._waiting]:
+            for future in self._waiting.pop(name, ()):
+                if not future.done():
+                    future.set_result(None)
 
     def __len__(self) -> int:
         """How many names are waited for."""

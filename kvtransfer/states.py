@@ -57,6 +57,11 @@ SLOT_TRANSITIONS: dict[SlotState, dict[SlotEvent, SlotState]] = {
     },
 }
 
+AFTER: dict[SlotEvent, dict[SlotState, SlotState]] = {
+    event: {before: row[event] for before, row in SLOT_TRANSITIONS.items() if event in row} for event in SlotEvent
+}
+"""The same by event, for many slots to which one thing happens."""
+
 
 class HandoffEvent(Enum):
     """What happens to an announced hand-off."""

@@ -17,7 +17,7 @@ from kvtransfer.inspected_books import InspectedBooks
 from kvtransfer.settings import StoreSettings
 from kvtransfer.signals import Signals
 from kvtransfer.tiered_books import LEFT
-from kvtransfer.transport import BlockKey, CommittedBlock, HandoffState, Medium
+from kvtransfer.transport import BlockKey, CommittedBlocks, HandoffState, Medium
 
 
 class Store(InspectedBooks):
@@ -82,30 +82,25 @@ class Store(InspectedBooks):
         self.conclude(self._offerer, handoff_id)
         return handoff_id
 
-    async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> Sequence[CommittedBlock]:
+    def ready(self, wanted: Sequence[BlockKey]) -> CommittedBlocks:
         """See `BlockSource`."""
-        while not (blocks := self._pin_committed(wanted)):
+        slots = self._slots.pin(wanted)
+        self._moving += len(slots)
+        return CommittedBlocks(slots, self._slots.checksums(slots))
+
+    async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> CommittedBlocks:
+        """See `BlockSource`."""
+        while not (blocks := self.ready(wanted)).slots:
             if not wanted or not self._handoffs.will_come(handoff_id, wanted[0]):
                 break
             await self._signals.changed(handoff_id)
-        self._moving += len(blocks)
         return blocks
 
-    def release(self, blocks: Sequence[CommittedBlock]) -> None:
+    def release(self, slots: Sequence[int]) -> None:
         """See `BlockSource`."""
-        self._moving -= len(blocks)
-        self._slots.unpin([block.slot for block in blocks])
+        self._moving -= len(slots)
+        self._slots.unpin(slots)
 
     def count_pushed(self, blocks: int, via: Medium) -> None:
         """Blocks went over the network."""
         self.counters.moved("pushed", via, blocks, blocks * self._slot_bytes)
-
-    def _pin_committed(self, wanted: Sequence[BlockKey]) -> list[CommittedBlock]:
-        blocks: list[CommittedBlock] = []
-        for key in wanted:
-            slot = self._slots.pin(key)
-            if slot is None:
-                break
-            assert self.arena is not None
-            blocks.append(CommittedBlock(key, self._slots.checksum(slot), self.arena.slot(slot), slot))
-        return blocks

@@ -5,7 +5,7 @@ the last, and its name stays as long. What is on disk alone is brought into a sl
 arena may have its file too, so that it needs no writing when it leaves again.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from kvtransfer.books import StoreBooks
@@ -13,6 +13,7 @@ from kvtransfer.counters import ChecksumPlace
 from kvtransfer.disk.block_file import BlockHead
 from kvtransfer.disk.tier import DiskTier
 from kvtransfer.settings import StoreSettings
+from kvtransfer.signals import Notify
 from kvtransfer.slot_records import LeavingBlock, Owner
 from kvtransfer.transport import BlockKey
 
@@ -23,9 +24,7 @@ LEFT = "left"
 class TieredBooks(StoreBooks):
     """Without a disk it is `StoreBooks`. Files are read and written elsewhere; nothing here waits."""
 
-    def __init__(
-        self, settings: StoreSettings, epoch: str, clock: Callable[[], float], changed: Callable[[Hashable], None]
-    ) -> None:
+    def __init__(self, settings: StoreSettings, epoch: str, clock: Callable[[], float], changed: Notify) -> None:
         super().__init__(settings, epoch, clock, changed)
         self.disk: DiskTier | None = None
         self._recaller = self.open_owner("recalls from disk")
@@ -98,16 +97,18 @@ class TieredBooks(StoreBooks):
         self._awaited.setdefault(key, set()).add(owner)
         return True
 
-    def _commit_one(self, owner: Owner, key: BlockKey, checksum: int) -> bool:
-        committed = super()._commit_one(owner, key, checksum)
-        for waiting in self._awaited.pop(key, ()) if committed else ():
-            if waiting in self._owners:
-                self.gather(waiting, "", [key])
-        return committed
+    def _commit(self, owner: Owner, keys: Sequence[BlockKey], checksums: Sequence[int]) -> dict[BlockKey, int]:
+        slots = super()._commit(owner, keys, checksums)
+        for key in self._awaited.keys() & slots.keys():
+            for waiting in self._awaited.pop(key):
+                if waiting in self._owners:
+                    self.gather(waiting, "", [key])
+        return slots
 
-    def _lost(self, key: BlockKey) -> None:
-        self._awaited.pop(key, None)
-        super()._lost(key)
+    def _lost(self, keys: Iterable[BlockKey]) -> None:
+        for key in self._awaited.keys() & keys:
+            del self._awaited[key]
+        super()._lost(keys)
 
     def _recall(self, key: BlockKey) -> bool:
         disk = self.disk
@@ -152,11 +153,11 @@ class TieredBooks(StoreBooks):
         if self.disk is not None:
             self.disk.check()
 
-    def _tell(self, key: BlockKey, readable: bool) -> None:
+    def _tell(self, keys: Iterable[BlockKey], readable: bool) -> None:
         """Of the arena."""
-        if self.disk is None or key not in self.disk:
-            super()._tell(key, readable)
+        disk = self.disk
+        super()._tell(keys if disk is None else [key for key in keys if key not in disk], readable)
 
     def _tell_of_disk(self, key: BlockKey, here: bool) -> None:
         if not self.is_in_arena(key):
-            super()._tell(key, here)
+            super()._tell([key], here)

@@ -35,13 +35,11 @@ class HandoffState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedBlock:
-    """A block that may be read until it is released. `payload` is a view of the source's arena, of slot `slot`."""
+class CommittedBlocks:
+    """Blocks that may be read until they are released: their slots in the source's arena, and their checksums."""
 
-    key: BlockKey
-    checksum: int
-    payload: memoryview
-    slot: int
+    slots: Sequence[int]
+    checksums: Sequence[int]
 
 
 class BlockSource(Protocol):
@@ -67,14 +65,17 @@ class BlockSource(Protocol):
         """
         ...
 
-    async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> Sequence[CommittedBlock]:
-        """The first of the wanted blocks, in order, up to one that is not committed yet; waits for the first of them.
-
-        None when no more come. They stay pinned until `release`. The caller brings the deadline.
+    def ready(self, wanted: Sequence[BlockKey]) -> CommittedBlocks:
+        """The first of the wanted blocks, in order, up to one that cannot be read now. They stay pinned until
+        `release`.
         """
         ...
 
-    def release(self, blocks: Sequence[CommittedBlock]) -> None:
+    async def committed(self, handoff_id: str, wanted: Sequence[BlockKey]) -> CommittedBlocks:
+        """As `ready`, but waits for the first of them. None when no more come. The caller brings the deadline."""
+        ...
+
+    def release(self, slots: Sequence[int]) -> None:
         """Blocks that `committed` gave are not read any more."""
         ...
 

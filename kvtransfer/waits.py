@@ -6,18 +6,15 @@ A cancelled wait keeps nothing.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any
 
 from kvtransfer.protocol import AwaitHandoff, Fetch
 from kvtransfer.pulling import PullSink
 from kvtransfer.slot_records import Owner
 from kvtransfer.store import Store
-from kvtransfer.transport import Asked, BlockKey, HandoffState, PullResult, Transport
+from kvtransfer.transport import Asked, HandoffState, PullResult, Transport
 from kvtransfer.wait_ended import WaitEnded, wait_ended
-
-Gather = Callable[[Sequence[BlockKey]], list[BlockKey]]
-"""Pins those of the announced blocks that are here, for whoever waits; which they are."""
 
 
 class HandoffWaits:
@@ -29,28 +26,17 @@ class HandoffWaits:
 
     async def run(self, owner: Owner, asked: AwaitHandoff) -> WaitEnded:
         """Wait for a hand-off on this node, or on another one, whose address it names."""
-
-        def gather(keys: Sequence[BlockKey]) -> list[BlockKey]:
-            return self._store.gather(owner, asked.handoff_id, keys)
-
         if asked.source is None or asked.source == self._transport.address:
             ended = await self._on_this_node(owner, asked.handoff_id, asked.deadline_s)
         else:
-            sink = PullSink(self._store, asked.tenant)
-            ended = await self._from(asked.source, asked.handoff_id, asked.deadline_s, sink, gather)
+            ended = await self._from_another(owner, asked, asked.handoff_id)
         self._store.counters.failed_handoffs += ended.outcome == "failed"
         self._store.counters.late_handoffs += ended.outcome == "late"
         return ended
 
     async def fetch(self, owner: Owner, asked: Fetch) -> WaitEnded:
         """The blocks with these labels from another store, as far as it has them."""
-
-        def gather(keys: Sequence[BlockKey]) -> list[BlockKey]:
-            self._store.label(keys, asked.labels[: len(keys)])
-            return self._store.gather(owner, asked.handoff_id, keys)
-
-        sink = PullSink(self._store, asked.tenant)
-        return await self._from(asked.source, asked.labels, asked.deadline_s, sink, gather)
+        return await self._from_another(owner, asked, asked.labels)
 
     async def _on_this_node(self, owner: Owner, handoff_id: str, deadline_s: float) -> WaitEnded:
         started, store = time.monotonic(), self._store
@@ -68,17 +54,20 @@ class HandoffWaits:
         finally:
             store.leave(handoff_id)
 
-    async def _from(self, source: str, asked: Asked, deadline_s: float, sink: PullSink, gather: Gather) -> WaitEnded:
-        started = time.monotonic()
+    async def _from_another(self, owner: Owner, request: AwaitHandoff | Fetch, asked: Asked) -> WaitEnded:
+        started, sink = time.monotonic(), PullSink(self._store, request.tenant)
+        assert request.source is not None
         try:
-            result = await self._transport.pull(source, asked, sink, deadline_s)
-            left_s = max(0.0, started + deadline_s - time.monotonic())
+            result = await self._transport.pull(request.source, asked, sink, request.deadline_s)
+            left_s = max(0.0, started + request.deadline_s - time.monotonic())
             late = result.state is HandoffState.LATE or await _is_late(sink.settle(), left_s)
-            present = gather(sink.announced)
+            if isinstance(request, Fetch):
+                self._store.label(sink.announced, request.labels[: len(sink.announced)])
+            present = sink.pass_on(owner, request.handoff_id)
             if late:
                 result = PullResult(HandoffState.LATE, result.received_blocks, result.received_bytes, result.reason)
             is_known = bool(sink.announced) or result.state is HandoffState.READY
-            return wait_ended(result, is_known, len(sink.announced), len(present), _since(started))
+            return wait_ended(result, is_known, len(sink.announced), present, _since(started))
         finally:
             sink.close()
 

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from cluster.cli import config, doctor, model, plan, profile, route, serve, status, store
+from cluster.cli import config, doctor, drain, model, plan, profile, route, serve, status, store
 
 app = typer.Typer(
     name="baton",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("plan")(plan.plan)
 app.command("serve")(serve.serve)
 app.command("status")(status.status)
+app.command("drain")(drain.drain)
 app.command("doctor")(doctor.doctor)
 app.add_typer(model.app, name="model")
 app.add_typer(config.app, name="config")

@@ -8,8 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cluster.models.progress import Progress, Report
+
+if TYPE_CHECKING:
+    from cluster.cli.out_of_service import WorkerView
 
 
 @contextmanager
@@ -101,3 +105,37 @@ class _Lines:
 def _store_began(address: str, done: int, total: int) -> None:
     if not done:
         print(f"verifying {address}: {total} slots", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def streams_shown() -> Iterator[Callable[["WorkerView"], None]]:
+    """A report function whose count of a worker's live streams is on screen until the block ends."""
+    if not sys.stderr.isatty():
+        yield _Streams()
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("streams")
+        most = 0
+
+        def report(worker: "WorkerView") -> None:
+            nonlocal most
+            most = max(most, worker.live_legs)
+            text = f"{worker.replica_id}: {worker.live_legs} streams left"
+            bars.update(task, description=text, completed=most - worker.live_legs, total=most or 1)
+
+        yield report
+
+
+class _Streams:
+    """One line whenever the number changes."""
+
+    def __init__(self) -> None:
+        self._left: int | None = None
+
+    def __call__(self, worker: "WorkerView") -> None:
+        if worker.live_legs != self._left:
+            self._left = worker.live_legs
+            print(f"{worker.replica_id}: {self._left} streams left", file=sys.stderr, flush=True)

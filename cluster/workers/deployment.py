@@ -170,12 +170,15 @@ class WorkerReplica:
             **{name: getattr(load, name) for name in load.__struct_fields__},
         }
 
-    def drain(self, replica_id: str, finish_s: float | None) -> None:
-        """If it is this one: out of service, live streams may end for `finish_s`. For `baton drain`, which asks all."""
+    async def drain(self, replica_id: str, finish_s: float | None) -> None:
+        """If it is this one: out of service, live streams may end for `finish_s`. For `baton drain`, which asks all.
+
+        Serve would run what is not async in another thread than the worker's.
+        """
         if replica_id == self._replica_id:
             self._worker.drain(finish_s)
 
-    def undrain(self, replica_id: str) -> None:
+    async def undrain(self, replica_id: str) -> None:
         """If it is this one: in service again."""
         if replica_id == self._replica_id:
             self._worker.undrain()

@@ -23,6 +23,13 @@ from routing.index import Tier
 MAX_IDLE_HASHES = 65_536
 
 
+def idle_hashes(device_blocks: int) -> int:
+    """How many translations a worker keeps of what is nowhere any more: as many as may leave its device at once, while
+    the store's news of the same blocks are under way. 0 blocks: unknown.
+    """
+    return min(device_blocks or MAX_IDLE_HASHES, MAX_IDLE_HASHES)
+
+
 @dataclass(frozen=True, slots=True)
 class KvChanges:
     """The net change of each tier, and keys by hash that the store should keep for the next worker."""

@@ -19,7 +19,7 @@ from cluster.engines.engine import BlocksChanged, Engine
 from cluster.errors import EngineFailed
 from cluster.workers.drain import Drain
 from cluster.workers.engine_watch import EngineWatch
-from cluster.workers.kv_events import KvBlocks, KvChanges
+from cluster.workers.kv_events import KvBlocks, KvChanges, idle_hashes
 from cluster.workers.leg import LegServices
 from cluster.workers.legs import Legs
 from cluster.workers.load import LegCounters, WorkerState, build_load
@@ -58,7 +58,7 @@ class Worker:
         self._engine = engine
         self._store = store
         self._counters = LegCounters()
-        self._blocks = KvBlocks(settings.info.block_size_tokens)
+        self._blocks = KvBlocks(settings.info.block_size_tokens, idle_hashes(settings.info.kv_blocks))
         self._drain = Drain(self._report_now)
         self._task: asyncio.Task[None] | None = None
         self.address = ""
@@ -184,8 +184,8 @@ class Worker:
 
     async def leave(self) -> bool:
         """Drain and wait for the live legs, up to `leave_s`. False when some are still live: nobody could take them."""
-        if not self._drain.draining:
-            self.drain()
+        if not self._drain.handing_back:
+            self.drain(min(self._settings.finish_s, self._settings.leave_s / 2))
         return await self._legs.idle(self._settings.leave_s)
 
     def _report_now(self) -> None:

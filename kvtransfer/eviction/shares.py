@@ -35,11 +35,11 @@ class TenantShares:
         self._weights = weights or {}
         self._parts: dict[Tenant, _Part] = {}
 
-    def hold(self, tenant: Tenant) -> None:
-        """The tenant has a slot more."""
+    def hold(self, tenant: Tenant, slots: int = 1) -> None:
+        """The tenant has so many slots more."""
         if tenant not in self._parts:
             self._parts[tenant] = _Part(self._weight(tenant), self._make_policy())
-        self._parts[tenant].held += 1
+        self._parts[tenant].held += slots
 
     def give_back(self, tenant: Tenant) -> None:
         """The tenant has a slot less; it is not on offer."""

@@ -41,6 +41,10 @@ class FrameSocket:
         """From now on frames of so many bytes are taken."""
         self._buffer.max_frame_bytes = max_frame_bytes
 
+    def next_frame(self) -> bytes | None:
+        """The next frame's body, if it is here already. Raises `FrameTooLarge`."""
+        return self._buffer.next_frame()
+
     async def receive(self) -> bytes | None:
         """The next frame's body; None at the end of the stream. Raises `FramingError`, `TimeoutError` and `OSError`."""
         while (body := self._buffer.next_frame()) is None:
@@ -53,10 +57,10 @@ class FrameSocket:
             self._buffer.feed(data)
         return body
 
-    async def send(self, body: bytes) -> None:
-        """Send a frame. Raises `OSError` when the connection is broken."""
+    async def send(self, *bodies: bytes) -> None:
+        """Send a frame of each. Raises `OSError` when the connection is broken."""
         async with self._sending:
-            await self._send_all(memoryview(frame(body)))
+            await self._send_all(memoryview(b"".join(map(frame, bodies))))
 
     def shut(self) -> None:
         """Break the connection: the reader comes to the end of the stream, senders fail."""

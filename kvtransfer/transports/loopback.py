@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from kvtransfer.errors import NeverAnnounced, RequestRefused
-from kvtransfer.transport import Asked, BlockKey, BlockSink, BlockSource, CommittedBlock, HandoffState, PullResult
+from kvtransfer.transport import Asked, BlockKey, BlockSink, BlockSource, CommittedBlocks, HandoffState, PullResult
 
 
 class LoopbackNetwork:
@@ -110,11 +110,11 @@ class _Copy:
         seen = 0
         while seen < len(wanted):
             blocks = await self._source.committed(handoff_id, wanted[seen : seen + 1])
-            if not blocks:
+            if not blocks.slots:
                 break
-            self._take(blocks[0])
+            self._take(wanted[seen], blocks)
             self._source.count_pushed(1, "loopback")
-            self._source.release(blocks)
+            self._source.release(blocks.slots)
             seen += 1
         return seen
 
@@ -128,14 +128,16 @@ class _Copy:
             return self.result(HandoffState.FAILED, f"no room for {seen - self._blocks} blocks")
         return self.result(HandoffState.READY)
 
-    def _take(self, block: CommittedBlock) -> None:
-        slot = self._sink.reserve([block.key])[0]
+    def _take(self, key: BlockKey, block: CommittedBlocks) -> None:
+        slot = self._sink.reserve([key])[0]
         if slot is None:
             return
-        if len(slot) != len(block.payload):
-            self._sink.abandon([block.key])
+        assert self._source.arena is not None
+        (payload,) = self._source.arena.views(block.slots)
+        if len(slot) != len(payload):
+            self._sink.abandon([key])
             return
-        slot[:] = block.payload
-        self._sink.commit([block.key], [block.checksum], "loopback")
+        slot[:] = payload
+        self._sink.commit([key], block.checksums, "loopback")
         self._blocks += 1
-        self._bytes += len(block.payload)
+        self._bytes += len(payload)

@@ -14,7 +14,7 @@ class PullProgress:
     def __init__(self, sink: BlockSink) -> None:
         self._sink = sink
         self._keys: Sequence[BlockKey] = ()
-        self._wanted: set[int] = set()
+        self._wanted: set[int] | None = None  # None before the announcement
         self._taken: dict[int, int] = {}  # the checksum of each block on its way, by position
         self._blocks = self._bytes = self._no_room = 0
         self._ended: Ended | None = None
@@ -32,18 +32,20 @@ class PullProgress:
         return positions
 
     def ready(self, positions: Sequence[int], checksums: Sequence[int]) -> Mapping[int, memoryview]:
-        """The slots of those blocks there is room for, by position. Raises `FramingError` when one was not wanted."""
+        """The slots of those blocks that are wanted and that there is room for, by position. Raises `FramingError` when
+        one was not announced.
+        """
         if len(positions) != len(checksums) or len(set(positions)) < len(positions):
             raise FramingError(f"{len(positions)} blocks are ready with {len(checksums)} checksums")
-        if not self._wanted.issuperset(positions):
-            raise FramingError(f"blocks at {sorted(set(positions) - self._wanted)} were not asked for")
+        if self._wanted is None or (positions and not 0 <= min(positions) <= max(positions) < len(self._keys)):
+            raise FramingError("blocks are ready that were not announced")
+        checksum_of = dict(zip(positions, checksums, strict=True))
+        positions = [position for position in positions if position in self._wanted]
         self._wanted.difference_update(positions)
         slots = self._sink.reserve([self._keys[position] for position in positions])
         taken = {position: slot for position, slot in zip(positions, slots, strict=True) if slot is not None}
         self._no_room += len(positions) - len(taken)
-        for position, checksum in zip(positions, checksums, strict=True):
-            if position in taken:
-                self._taken[position] = checksum
+        self._taken.update((position, checksum_of[position]) for position in taken)
         return taken
 
     def landed(self, positions: Sequence[int], payload_bytes: int, via: Medium) -> None:
@@ -67,14 +69,15 @@ class PullProgress:
         return PullResult(state, self._blocks, self._bytes, reason)
 
     def verdict(self) -> PullResult | None:
-        """How the pull ended, once the source has nothing more and everything taken is here."""
-        ended = self._ended
-        if ended is None or (self._taken and ended.outcome != "late"):
-            return None
-        if ended.outcome == "late":
+        """How the pull ended, once everything taken is here and all was taken, or the source has nothing more."""
+        ended, wanted = self._ended, self._wanted
+        if ended is not None and ended.outcome == "late":
             return self.result(HandoffState.LATE, ended.reason)
-        if ended.outcome == "failed" or self._wanted:
-            return self.result(HandoffState.FAILED, ended.reason or f"{len(self._wanted)} blocks never came")
+        if self._taken:
+            return None
+        if wanted is None or wanted:
+            reason = None if ended is None else ended.reason or f"{len(wanted or ())} blocks never came"
+            return None if reason is None else self.result(HandoffState.FAILED, reason)
         if self._no_room:
             return self.result(HandoffState.FAILED, f"no room for {self._no_room} blocks")
         return self.result(HandoffState.READY)

@@ -7,9 +7,10 @@ is not done; `withdraw` and `sent` give back the ones they take out.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import not_
 
 from kvtransfer.errors import StoreRefused
-from kvtransfer.transport import CommittedBlock
 
 PIECES = 4
 """Into how many pieces a `Take` is cut, so that every lane has work."""
@@ -21,18 +22,18 @@ MAX_PIECE_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one `Ready` said."""
+    """Blocks that one `Ready` named, and the slots they are in."""
 
     positions: Sequence[int]
-    blocks: Sequence[CommittedBlock]
+    slots: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """What follows from a `Take`: send these pieces, let go of those blocks."""
+    """What follows from a `Take`: send these pieces, let go of those slots."""
 
     pieces: Sequence[Offer]
-    declined: Sequence[CommittedBlock]
+    declined: Sequence[int]
 
 
 class PushProgress:
@@ -40,14 +41,14 @@ class PushProgress:
 
     def __init__(self) -> None:
         self.is_over = False
-        self.unsent_blocks = 0
+        self.unsent_blocks = self.offered_blocks = 0
         self._announced_blocks = 0
         self._offers: deque[Offer] = deque()
 
     @property
     def open_blocks(self) -> int:
         """How many blocks are offered or on their way."""
-        return self.unsent_blocks + sum(len(offer.blocks) for offer in self._offers)
+        return self.unsent_blocks + sum(len(offer.slots) for offer in self._offers)
 
     def announced(self, blocks: int) -> None:
         """So many blocks may be wanted."""
@@ -59,38 +60,38 @@ class PushProgress:
             raise StoreRefused("a block is wanted that was not announced")
         return positions
 
-    def offer(self, positions: Sequence[int], blocks: Sequence[CommittedBlock]) -> None:
+    def offer(self, positions: Sequence[int], slots: Sequence[int]) -> None:
         """These were said to be ready."""
-        self._offers.append(Offer(positions, blocks))
+        self._offers.append(Offer(positions, slots))
+        self.offered_blocks += len(slots)
 
-    def take(self, positions: Sequence[int]) -> Taking:
+    def take(self, positions: Sequence[int], block_bytes: int) -> Taking:
         """The peer's answer to the oldest offer. Raises `StoreRefused` when it is none."""
-        if not self._offers or not set(positions).issubset(self._offers[0].positions):
+        chosen = set(positions)
+        if not self._offers or not chosen.issubset(self._offers[0].positions):
             raise StoreRefused("a block is taken that was not ready")
-        offer, chosen = self._offers.popleft(), set(positions)
-        pairs = list(zip(offer.positions, offer.blocks, strict=True))
-        taken = [(position, block) for position, block in pairs if position in chosen]
-        self.unsent_blocks += len(taken)
-        return Taking(list(_pieces(taken)), [block for position, block in pairs if position not in chosen])
+        offer = self._offers.popleft()
+        is_taken = [position in chosen for position in offer.positions]
+        taken = Offer(list(compress(offer.positions, is_taken)), list(compress(offer.slots, is_taken)))
+        self.unsent_blocks += len(taken.slots)
+        return Taking(list(_pieces(taken, block_bytes)), list(compress(offer.slots, map(not_, is_taken))))
 
-    def sent(self, blocks: Sequence[CommittedBlock]) -> None:
+    def sent(self, blocks: int) -> None:
         """A parcel is done, sent or not."""
-        self.unsent_blocks -= len(blocks)
+        self.unsent_blocks -= blocks
 
-    def withdraw(self) -> Sequence[CommittedBlock]:
-        """The pull is over: the blocks nobody answered for. Parcels that have begun are sent to their end."""
+    def withdraw(self) -> Sequence[int]:
+        """The pull is over: the slots nobody answered for. Parcels that have begun are sent to their end."""
         self.is_over = True
-        blocks = [block for offer in self._offers for block in offer.blocks]
+        slots = [slot for offer in self._offers for slot in offer.slots]
         self._offers.clear()
-        return blocks
+        return slots
 
 
-def _pieces(taken: Sequence[tuple[int, CommittedBlock]]) -> Iterator[Offer]:
-    if not taken:
-        return
-    block_bytes = len(taken[0][1].payload)
-    piece_bytes = min(max(len(taken) * block_bytes // PIECES, MIN_PIECE_BYTES), MAX_PIECE_BYTES)
+def _pieces(taken: Offer, block_bytes: int) -> Iterator[Offer]:
+    blocks = len(taken.slots)
+    piece_bytes = min(max(blocks * block_bytes // PIECES, MIN_PIECE_BYTES), MAX_PIECE_BYTES)
     blocks_each = max(1, piece_bytes // block_bytes)
-    for first in range(0, len(taken), blocks_each):
-        positions, blocks = zip(*taken[first : first + blocks_each], strict=True)
-        yield Offer(positions, blocks)
+    for first in range(0, blocks, blocks_each):
+        piece = slice(first, first + blocks_each)
+        yield Offer(taken.positions[piece], taken.slots[piece])

@@ -10,11 +10,13 @@ Destination          Source, on a control connection
                  ←   `Memory`, before the first `Ready`, if blocks can be read without lanes
 `Pull`           →
                  ←   `Announced`, as soon as the producer announces; at once for labels
+                 ←   `Ready`, right behind it, for the first of the announced blocks, if they are committed
 `Want`           →
-                 ←   `Ready`, for wanted blocks as they are committed
+                 ←   `Ready`, for wanted blocks that were not offered yet, as they are committed
 `Take`           →   exactly one for each `Ready`, in order: what a lane is to bring. Who reads by itself takes nothing
                      when it has read
-                 ←   `Ended`, always last, when everything taken is on its way; may come at any time
+                 ←   `Ended`, always last, when everything taken is on its way; may come at any time. Who has all it
+                     wanted does not wait for it
 `Cancel`         →   at any time; nothing has to follow
 `Alive`          ↔   by both, now and then: a side that hears nothing for `stall_s` gives the other up
 
@@ -87,7 +89,7 @@ class Announced(msgspec.Struct, frozen=True, tag="announced"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """These wanted blocks are committed and stay until they are answered. `slots`: where, in the source's arena."""
+    """These announced blocks are committed and stay until they are answered. `slots`: where, in the source's arena."""
 
     pull: int
     positions: list[int]

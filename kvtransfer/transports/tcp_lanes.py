@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from kvtransfer.arena import Arena
 from kvtransfer.framing import frame
 from kvtransfer.tasks import outlast
-from kvtransfer.transport import CommittedBlock
 from kvtransfer.transports.lanes import LaneSocket
 from kvtransfer.transports.tcp_frames import Payload, encode
 from kvtransfer.transports.tcp_settings import TcpSettings
@@ -25,8 +25,8 @@ class Recipient(Protocol):
 
     is_over: bool
 
-    def sent(self, blocks: Sequence[CommittedBlock]) -> None:
-        """One of its parcels is done, sent or not."""
+    def sent(self, blocks: int) -> None:
+        """One of its parcels, of so many blocks, is done, sent or not."""
         ...
 
 
@@ -37,12 +37,13 @@ class Parcel:
     recipient: Recipient
     pull: int
     positions: Sequence[int]
-    blocks: Sequence[CommittedBlock]
+    arena: Arena
+    slots: Sequence[int]
 
     def buffers(self) -> list[memoryview]:
         """What goes over the lane."""
-        header = Payload(self.pull, list(self.positions), len(self.blocks[0].payload))
-        return [memoryview(frame(encode(header))), *(block.payload for block in self.blocks)]
+        header = Payload(self.pull, list(self.positions), self.arena.slot_bytes)
+        return [memoryview(frame(encode(header))), *self.arena.views(self.slots)]
 
 
 class SendingLanes:

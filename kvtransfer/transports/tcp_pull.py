@@ -28,6 +28,7 @@ from kvtransfer.transports.tcp_frames import (
     Cancel,
     Ended,
     FromDestination,
+    FromSource,
     Join,
     Memory,
     Open,
@@ -142,45 +143,60 @@ class PullSession:
             lane.shut()
 
     async def _read(self, control: FrameSocket) -> None:
-        while (body := await control.receive()) is not None:
-            message = from_source.decode(body)
-            if isinstance(message, Session):
-                self._open_lanes(Join(message.session))
-            elif isinstance(message, Memory):
-                self._shown(message)
-            elif not isinstance(message, Alive):
-                await self._received(message)
+        """What came together is answered together."""
+        body = await control.receive()
+        while body is not None:
+            answers: list[FromDestination] = []
+            while body is not None:
+                answers += self._received(from_source.decode(body))
+                body = control.next_frame()
+            if answers:
+                await self._send(*answers)
+            body = await control.receive()
         raise StoreLost("the peer closed the connection")
 
-    async def _received(self, message: Announced | Ready | Ended) -> None:
-        pull = self._pulls.get(message.pull)
-        if pull is None or pull.ended.done():
-            return
+    def _received(self, message: FromSource) -> Sequence[FromDestination]:
+        """What to answer."""
+        if isinstance(message, Session):
+            self._open_lanes(Join(message.session))
+        elif isinstance(message, Memory):
+            self._shown(message)
+        elif not isinstance(message, Alive):
+            pull = self._pulls.get(message.pull)
+            if pull is not None and not pull.ended.done():
+                return self._received_for(pull, message)
+            if isinstance(message, Ready):
+                return [Take(message.pull, [])]
+        return ()
+
+    def _received_for(self, pull: _Pull, message: Announced | Ready | Ended) -> Sequence[FromDestination]:
+        if isinstance(message, Ready):
+            return self._take(pull, message)
+        answers: list[FromDestination] = []
         if isinstance(message, Announced):
-            await self._send(Want(message.pull, pull.progress.announced(message.keys)))
-        elif isinstance(message, Ready):
-            await self._take(pull, message)
+            answers.append(Want(message.pull, pull.progress.announced(message.keys)))
         else:
             pull.progress.ended(message)
-            pull.finish(pull.progress.verdict())
+        pull.finish(pull.progress.verdict())
+        return answers
 
-    async def _take(self, pull: _Pull, ready: Ready) -> None:
+    def _take(self, pull: _Pull, ready: Ready) -> Sequence[FromDestination]:
         slots = pull.progress.ready(ready.positions, ready.checksums)
-        if self._reader is not None:
-            pull.readings.append(self._tasks.spawn(self._read_in(self._reader, pull, ready, slots)))
-        else:
-            await self._take_by_lane(ready.pull, slots)
+        if self._reader is None:
+            return [self._take_by_lane(ready.pull, slots)]
+        pull.readings.append(self._tasks.spawn(self._read_in(self._reader, pull, ready, slots)))
+        return ()
 
-    async def _take_by_lane(self, number: int, slots: Mapping[int, memoryview]) -> None:
+    def _take_by_lane(self, number: int, slots: Mapping[int, memoryview]) -> Take:
         self._field.expect(number, slots)
-        await self._send(Take(number, list(slots)))
+        return Take(number, list(slots))
 
     async def _read_in(self, reader: NixlReader, pull: _Pull, ready: Ready, slots: Mapping[int, memoryview]) -> None:
         """By NIXL, or else by a lane. The answers keep the order of the offers, since the reader takes turns."""
         theirs = dict(zip(ready.positions, ready.slots, strict=False))
         with contextlib.suppress(OSError, StoreLost):  # the pull fails with its session
             if not await reader.read(pull.progress.arena, slots, theirs):
-                await self._take_by_lane(ready.pull, slots)
+                await self._send(self._take_by_lane(ready.pull, slots))
                 return
             await self._send(Take(ready.pull, [], len(slots)))
             self._landed(ready.pull, list(slots), sum(map(len, slots.values())), "nixl")
@@ -233,10 +249,10 @@ class PullSession:
         with contextlib.suppress(OSError, StoreLost):  # a broken session cancels all the same
             await self._send(Cancel(number))
 
-    async def _send(self, message: FromDestination) -> None:
+    async def _send(self, *messages: FromDestination) -> None:
         if self._control is None or self.is_over:
             raise StoreLost(f"{self._address}: {self._fault}")
-        await self._control.send(encode(message))
+        await self._control.send(*map(encode, messages))
 
     async def _beat(self, control: FrameSocket) -> None:
         with contextlib.suppress(OSError):  # the reader learns of it

@@ -15,7 +15,7 @@ import msgspec
 from kvtransfer.errors import FramingError, NeverAnnounced, RequestRefused, StoreRefused
 from kvtransfer.greeting import refusal
 from kvtransfer.signals import Signals
-from kvtransfer.transport import BlockKey, BlockSource
+from kvtransfer.transport import BlockKey, BlockSource, CommittedBlocks
 from kvtransfer.transports.frame_socket import FrameSocket
 from kvtransfer.transports.nixl import NixlAgent, NixlFault
 from kvtransfer.transports.push_progress import PushProgress
@@ -38,10 +38,13 @@ from kvtransfer.transports.tcp_settings import TcpSettings
 
 logger = logging.getLogger(__name__)
 
-READY_BLOCKS = 128
-"""How many blocks one `Ready` names at most."""
+FIRST_BLOCKS = 64
+"""How many blocks are offered together with the announcement, at most: few, so that the first bytes leave soon."""
 
-OPEN_BLOCKS = 4 * READY_BLOCKS
+READY_BLOCKS = 256
+"""How many blocks one later `Ready` names at most."""
+
+OPEN_BLOCKS = 2 * READY_BLOCKS
 """How many blocks of one pull are offered or on their way at most."""
 
 
@@ -150,25 +153,32 @@ class PushSession:
 
     async def _push_blocks(self, pull: int, push: _Push, handoff_id: str, keys: Sequence[BlockKey]) -> Ended:
         push.progress.announced(len(keys))
-        await self._control.send(encode(Announced(pull, list(keys))))
-        wanted = await push.wanted
-        ready = 0
-        while ready < len(wanted):
+        await self._show_memory()
+        ready = self._offer(pull, push, range(min(len(keys), FIRST_BLOCKS)), self._source.ready(keys[:FIRST_BLOCKS]))
+        await self._control.send(encode(Announced(pull, list(keys))), *ready)
+        wanted = [position for position in await push.wanted if position >= push.progress.offered_blocks]
+        left = len(wanted)
+        while left:
             await self._until(push, OPEN_BLOCKS - READY_BLOCKS)
-            positions = wanted[ready : ready + READY_BLOCKS]
+            positions = wanted[-left:][:READY_BLOCKS]
             blocks = await self._source.committed(handoff_id, [keys[position] for position in positions])
-            if not blocks:
+            if not blocks.slots:
                 break
-            await self._show_memory()
-            positions = positions[: len(blocks)]
-            ready += len(blocks)
-            push.progress.offer(positions, blocks)
-            checksums, slots = [block.checksum for block in blocks], [block.slot for block in blocks]
-            await self._control.send(encode(Ready(pull, list(positions), checksums, slots)))
+            left -= len(blocks.slots)
+            await self._control.send(*self._offer(pull, push, positions, blocks))
         await self._until(push, 0)
-        if ready < len(wanted):
-            return Ended(pull, "failed", f"the source has {ready} of {len(wanted)} blocks")
+        if left:
+            return Ended(pull, "failed", f"{left} of {len(wanted)} blocks are not at the source")
         return Ended(pull, "complete")
+
+    def _offer(self, pull: int, push: _Push, positions: Sequence[int], blocks: CommittedBlocks) -> list[bytes]:
+        """Offer those of the blocks at these positions that there are; what to say, if there are any."""
+        slots = blocks.slots
+        if not slots:
+            return []
+        offered = list(positions[: len(slots)])
+        push.progress.offer(offered, slots)
+        return [encode(Ready(pull, offered, list(blocks.checksums), list(slots)))]
 
     async def _show_memory(self) -> None:
         """Once: how to read from our arena without lanes."""
@@ -188,19 +198,24 @@ class PushSession:
             await self._changed.changed(push)
 
     def _take(self, push: _Push, message: Take) -> None:
-        taking = push.progress.take(message.positions)
+        arena = self._source.arena
+        if push.progress.is_over:
+            return  # its last offers were withdrawn meanwhile
+        if arena is None:
+            raise StoreRefused("a block is taken that was not ready")
+        taking = push.progress.take(message.positions, arena.slot_bytes)
         if message.read_blocks > 0:
             self._source.count_pushed(min(message.read_blocks, len(taking.declined)), "nixl")
         self._source.release(taking.declined)
         for piece in taking.pieces:
-            self.lanes.put(Parcel(push.progress, message.pull, piece.positions, piece.blocks))
+            self.lanes.put(Parcel(push.progress, message.pull, piece.positions, arena, piece.slots))
         self._changed.notify(push)
 
     def _sent(self, parcel: Parcel) -> None:
-        parcel.recipient.sent(parcel.blocks)
+        parcel.recipient.sent(len(parcel.slots))
         if not parcel.recipient.is_over:
-            self._source.count_pushed(len(parcel.blocks), "tcp")
-        self._source.release(parcel.blocks)
+            self._source.count_pushed(len(parcel.slots), "tcp")
+        self._source.release(parcel.slots)
         push = self._pushes.get(parcel.pull)
         if push is not None:
             self._changed.notify(push)

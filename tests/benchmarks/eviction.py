@@ -87,30 +87,18 @@ def served_hits(name: PolicyName, prompts: Sequence[Sequence[bytes]], capacity: 
 
 def prefill(table: SlotTable, keys: Sequence[bytes]) -> int:
     """Load the longest prefix, compute and save the rest; how many blocks were loaded."""
-    pinned = pin_prefix(table, keys)
-    reserved = table.reserve(keys, PREFILL).slots
-    for key, slot in reversed(list(zip(keys, reserved, strict=True))):
-        if slot is not None:
-            table.commit(key, 0, PREFILL)
+    pinned = table.pin(keys)
+    table.reserve(keys, PREFILL)
+    table.unpin(table.commit(keys, [0] * len(keys), PREFILL).values())
     table.unpin(pinned)
     return len(pinned)
 
 
 def decode(table: SlotTable, keys: Sequence[bytes]) -> None:
     """Load what is there; the saver finds it there. What has gone is not counted and not written again."""
-    pinned = pin_prefix(table, keys)
+    pinned = table.pin(keys)
     table.reserve(keys[: len(pinned)], DECODE)
     table.unpin(pinned)
-
-
-def pin_prefix(table: SlotTable, keys: Sequence[bytes]) -> list[int]:
-    slots = []
-    for key in keys:
-        slot = table.pin(key)
-        if slot is None:
-            break
-        slots.append(slot)
-    return slots
 
 
 def head(capacities: Sequence[int]) -> str:

@@ -44,6 +44,8 @@ class HandoffTableAgainstDict(RuleBasedStateMachine):
         self.unwanted: dict[str, float] = {}
 
     def _apply(self, plan: HandoffPlan) -> None:
+        for slot in plan.pin:
+            self.pins[slot] += 1
         for slot in plan.unpin:
             self.pins[slot] -= 1
 
@@ -85,13 +87,13 @@ class HandoffTableAgainstDict(RuleBasedStateMachine):
     @precondition(lambda self: self.writing)
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.writing)))
-        self.writing.remove(key)
-        self.committed.add(key)
-        self._apply(self.table.committed(key, lambda: self._pin(key)))
+        keys = data.draw(st.lists(st.sampled_from(sorted(self.writing)), min_size=1, unique=True))
+        self.writing.difference_update(keys)
+        self.committed.update(keys)
+        self._apply(self.table.committed({key: KEYS.index(key) for key in keys}))
         for handoff in self.handoffs.values():
             if handoff.state is HandoffState.PENDING:
-                handoff.missing.discard(key)
+                handoff.missing.difference_update(keys)
                 if not handoff.missing:
                     handoff.state = HandoffState.READY
 

@@ -23,10 +23,11 @@ class HoldingsAgainstLists(RuleBasedStateMachine):
     def wait(self, passed_s: float) -> None:
         self.now += passed_s
 
-    @rule(key=keys, slot=slots)
-    def add(self, key: bytes, slot: int) -> None:
-        self.holdings.add(key, slot, self.now)
-        self.single.append((key, slot, self.now))
+    @rule(pins=st.lists(st.tuples(keys, slots), max_size=3), more=st.lists(keys, max_size=2))
+    def add(self, pins: list[tuple[bytes, int]], more: list[bytes]) -> None:
+        """What comes after the last slot is not pinned."""
+        self.holdings.add([*(key for key, _ in pins), *more], [slot for _, slot in pins], self.now)
+        self.single += [(key, slot, self.now) for key, slot in pins]
 
     @rule(wanted=st.lists(keys, max_size=3))
     def take(self, wanted: list[bytes]) -> None:

@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvtransfer.errors import StoreRefused
-from kvtransfer.transport import CommittedBlock
 from kvtransfer.transports.push_progress import MAX_PIECE_BYTES, PushProgress
-
-
-def block(position: int, block_bytes: int) -> CommittedBlock:
-    return CommittedBlock(position.to_bytes(4, "little"), 0, memoryview(bytes(block_bytes)), position)
 
 
 @given(
@@ -24,24 +19,24 @@ def test_every_block_is_sent_declined_or_withdrawn_once(
     offers: list[int], block_bytes: int, data: st.DataObject
 ) -> None:
     progress, given_back, first = PushProgress(), Counter[int](), 0
-    shared = block(0, block_bytes).payload
     waiting = []
     for count in offers:
         positions = list(range(first, first + count))
         first += count
-        progress.offer(positions, [CommittedBlock(b"", 0, shared, position) for position in positions])
+        progress.offer(positions, positions)
         waiting.append(positions)
     for positions in waiting[: data.draw(st.integers(0, len(waiting)))]:
         chosen = data.draw(st.lists(st.sampled_from(positions), unique=True))
-        taking = progress.take(chosen)
+        taking = progress.take(chosen, block_bytes)
         sent = [position for piece in taking.pieces for position in piece.positions]
         assert sent == sorted(chosen)
-        assert all(len(p.blocks) == 1 or len(p.blocks) * block_bytes <= MAX_PIECE_BYTES for p in taking.pieces)
-        given_back.update(b.slot for b in taking.declined)
+        assert all(len(p.slots) == 1 or len(p.slots) * block_bytes <= MAX_PIECE_BYTES for p in taking.pieces)
+        given_back.update(taking.declined)
         for piece in taking.pieces:
-            given_back.update(b.slot for b in piece.blocks)
-            progress.sent(piece.blocks)
-    given_back.update(b.slot for b in progress.withdraw())
+            assert piece.slots == piece.positions
+            given_back.update(piece.slots)
+            progress.sent(len(piece.slots))
+    given_back.update(progress.withdraw())
     assert given_back == Counter(range(first))
     assert progress.open_blocks == 0
 
@@ -49,7 +44,7 @@ def test_every_block_is_sent_declined_or_withdrawn_once(
 def test_taking_what_was_not_offered_is_refused() -> None:
     progress = PushProgress()
     with pytest.raises(StoreRefused):
-        progress.take([])
-    progress.offer([1], [block(1, 8)])
+        progress.take([], 8)
+    progress.offer([1], [1])
     with pytest.raises(StoreRefused):
-        progress.take([2])
+        progress.take([2], 8)

@@ -1,6 +1,8 @@
 """The slot table against a naive model: a dict of blocks, without slots, policy or counters."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -59,9 +61,9 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         self.leaving: list[Block] = []
         self.now = 0.0
 
-    def _told(self, key: bytes, readable: bool) -> None:
+    def _told(self, keys: Iterable[bytes], readable: bool) -> None:
         if not readable:
-            self.gone.append(key)
+            self.gone.extend(keys)
 
     @rule(wanted=st.lists(keys, max_size=4), owner=owners, tenant=tenants)
     def reserve(self, wanted: list[bytes], owner: int, tenant: bytes) -> None:
@@ -139,21 +141,32 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         weights = {tenant: WEIGHTS.get(tenant, 1.0) for tenant in tenants}
         return {tenant: int((SLOTS - 2) / sum(weights.values()) * weight) for tenant, weight in weights.items()}
 
-    @rule(key=keys, owner=owners, checksum=st.integers(0, 2**64 - 1))
-    def commit(self, key: bytes, owner: int, checksum: int) -> None:
-        block = self.model.blocks.get(key)
-        is_writer = block is not None and block.owner == owner
-        assert (self.table.commit(key, checksum, owner) is not None) == is_writer
-        if block is not None and is_writer:
-            block.owner, block.checksum = None, checksum
+    @rule(wanted=st.lists(keys, max_size=4), owner=owners, checksum=st.integers(0, 2**60), keep=st.booleans())
+    def commit(self, wanted: list[bytes], owner: int, checksum: int, keep: bool) -> None:
+        """What is committed is pinned, until the caller unpins it."""
+        own = self._written(wanted, owner)
+        committed = self.table.commit(wanted, range(checksum, checksum + len(wanted)), owner)
+        assert committed == {key: block.slot for key, block in own.items()}
+        for position, key in enumerate(wanted):
+            if key in own:
+                own[key].owner, own[key].checksum, own[key].pins = None, checksum + position, 1
+        if not keep:
+            self.table.unpin(committed.values())
+            for block in own.values():
+                block.pins = 0
 
-    @rule(key=keys, owner=owners)
-    def abandon(self, key: bytes, owner: int) -> None:
-        block = self.model.blocks.get(key)
-        is_writer = block is not None and block.owner == owner
-        assert self.table.abandon(key, owner) == is_writer
-        if is_writer:
+    @rule(wanted=st.lists(keys, max_size=4), owner=owners)
+    def abandon(self, wanted: list[bytes], owner: int) -> None:
+        own = self._written(wanted, owner)
+        assert self.table.abandon(wanted, owner) == list(own)
+        for key in own:
             del self.model.blocks[key]
+
+    def _written(self, wanted: list[bytes], owner: int) -> dict[bytes, Block]:
+        return {key: block for key, block in self._blocks(wanted) if block.owner == owner}
+
+    def _blocks(self, wanted: list[bytes]) -> list[tuple[bytes, Block]]:
+        return [(key, self.model.blocks[key]) for key in wanted if key in self.model.blocks]
 
     @rule(owner=owners)
     def release_owner(self, owner: int) -> None:
@@ -162,25 +175,42 @@ class SlotTableAgainstDict(RuleBasedStateMachine):
         for key in written:
             del self.model.blocks[key]
 
-    @rule(key=keys)
-    def pin(self, key: bytes) -> None:
-        block = self.model.blocks.get(key)
-        slot = self.table.pin(key)
-        if block is None or block.owner is not None:
-            assert slot is None
-            return
-        assert slot == block.slot
-        assert self.table.checksum(block.slot) == block.checksum
-        block.pins += 1
+    @rule(wanted=st.lists(keys, max_size=4))
+    def pin(self, wanted: list[bytes]) -> None:
+        readable = set(self.table.readable())
+        prefix = [block for _, block in self._blocks(list(takewhile(readable.__contains__, wanted)))]
+        assert self.table.pin(wanted) == [block.slot for block in prefix]
+        assert self.table.checksums([block.slot for block in prefix]) == [block.checksum for block in prefix]
+        for block in prefix:
+            block.pins += 1
+
+    @rule(wanted=st.lists(keys, max_size=4))
+    def pin_present(self, wanted: list[bytes]) -> None:
+        present = {key: block for key, block in self._blocks(wanted) if block.owner is None}
+        assert self.table.pin_present(wanted) == {key: block.slot for key, block in present.items()}
+        for block in present.values():
+            block.pins += 1
+
+    @precondition(lambda self: self._read())
+    @rule(data=st.data())
+    def pin_again(self, data: st.DataObject) -> None:
+        block = data.draw(st.sampled_from(self._read()))
+        if block not in self.model.distrusted:
+            self.table.pin_again([block.slot])
+            block.pins += 1
 
     @precondition(lambda self: self._read())
     @rule(data=st.data())
     def unpin(self, data: st.DataObject) -> None:
-        block = data.draw(st.sampled_from(self._read()))
-        self.table.unpin([block.slot])
-        block.pins -= 1
-        if not block.pins and block in self.model.distrusted:
-            self.model.distrusted.remove(block)
+        """Some pins of some blocks, and perhaps several of one."""
+        pins = [b for b in self._read() for _ in range(b.pins - sum(leaving is b for leaving in self.leaving))]
+        picked = data.draw(st.lists(st.integers(0, len(pins) - 1), min_size=1, max_size=4, unique=True))
+        blocks = [pins[index] for index in picked]
+        self.table.unpin([block.slot for block in blocks])
+        for block in blocks:
+            block.pins -= 1
+            if not block.pins and block in self.model.distrusted:
+                self.model.distrusted.remove(block)
 
     @rule(key=keys)
     def distrust(self, key: bytes) -> None:

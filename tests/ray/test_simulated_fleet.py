@@ -1,6 +1,7 @@
 """Sixteen simulated workers on Ray: a thousand answers, each token checked against the reference."""
 
 import asyncio
+import itertools
 import json
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -13,6 +14,14 @@ import pytest
 from cluster.engines.simulated.sampling import Sampling
 from cluster.engines.simulated.tokens import BlockFiller, reference_tokens
 from cluster.engines.simulated.vocabulary import Vocabulary
+from cluster.runtime.mark import current
+from configs.schema import BatonConfig
+from tests.chaos import rest
+from tests.chaos.faults import DEFAULT
+from tests.chaos.load import Load, Target
+from tests.chaos.parts import Parts
+from tests.chaos.requests import References, Requests, Shape
+from tests.chaos.storm import Plan, storm
 from tests.support.serving import Served, TestCluster, config_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
@@ -25,14 +34,17 @@ TOKENS = 8
 @pytest.fixture(scope="module")
 def fleet(cluster: TestCluster, tiny_model: str) -> Iterator[Served]:
     """The simulated preset: 8 prefill and 8 decode workers, decode on the other node."""
-    config = config_of(
+    with cluster.serve(preset(tiny_model)) as running:
+        yield running
+
+
+def preset(tiny_model: str) -> BatonConfig:
+    return config_of(
         "simulated.yaml",
         model={"path": tiny_model, "served_name": "tiny"},
         prefill={"label_selector": {"node": "a"}},
         decode={"label_selector": {"node": "b"}},
     )
-    with cluster.serve(config) as running:
-        yield running
 
 
 def prompts(count: int) -> list[list[int]]:
@@ -146,3 +158,15 @@ async def test_a_client_that_leaves_is_noticed_also_when_its_body_came_after_its
     writer.close()
     await writer.wait_closed()
     await fleet.idle(5.0)
+
+
+async def test_no_stream_breaks_and_nothing_is_left_whatever_is_killed(fleet: Served, tiny_model: str) -> None:
+    references = References(preset(tiny_model), Path(tiny_model))
+    load = Load(Target(fleet.url, fleet.model, Requests(7, Shape()), references), 24, itertools.count())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(load.run())
+        await storm(Plan(seed=7, seconds=20.0, every_s=4.0, faults=DEFAULT), Parts(current()), load, print)
+        load.finish()
+    assert [*load.total.complaints, *load.total.wrong] == []
+    await rest.whole(fleet, 16, deadline_s=60.0)
+    assert (await rest.held(fleet, deadline_s=15.0), await rest.spoilt()) == ("", "")

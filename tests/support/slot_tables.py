@@ -1,15 +1,15 @@
 """Slot tables as a store makes them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kvtransfer.eviction.choice import PolicyName, policy_maker
 from kvtransfer.eviction.shares import TenantShares
 from kvtransfer.slot_records import Watermarks
-from kvtransfer.slots import Follower, SlotTable
+from kvtransfer.slots import SlotTable, Tell
 from kvtransfer.tenant import Tenant
 
 
-def ignore(key: bytes, readable: bool) -> None:
+def ignore(keys: Iterable[bytes], readable: bool) -> None:
     """A follower that does nothing."""
 
 
@@ -18,7 +18,7 @@ def slot_table(
     policy: PolicyName = "lru",
     weights: Mapping[Tenant, float] | None = None,
     marks: Watermarks | None = None,
-    tell: Follower = ignore,
+    tell: Tell = ignore,
 ) -> SlotTable:
     """Without watermarks a table evicts only when it is full."""
     marks = marks or Watermarks(slots, slots)

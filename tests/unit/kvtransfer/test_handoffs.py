@@ -28,7 +28,7 @@ def test_all_blocks_committed_already_is_ready_at_once(table: HandoffTable) -> N
 
 def test_a_commit_pins_the_block_and_wakes_the_waiter(table: HandoffTable) -> None:
     table.announce("h", PRODUCER, [A, B], {}, 0.0)
-    assert table.committed(A, lambda: 0) == HandoffPlan((), ["h"])
+    assert table.committed({A: 0}) == HandoffPlan((), ["h"], [0])
     assert (state(table), table.pins) == (HandoffState.PENDING, 1)
 
 
@@ -42,7 +42,7 @@ def test_a_concluded_hand_off_waits_for_another_writer_of_its_block(table: Hando
     table.announce("h", PRODUCER, [A], {}, 0.0)
     table.conclude("h", lambda key: key == A)
     assert state(table) is HandoffState.PENDING
-    table.committed(A, lambda: 0)
+    table.committed({A: 0})
     assert state(table) is HandoffState.READY
 
 
@@ -70,7 +70,7 @@ def test_a_collected_hand_off_is_remembered_without_pins(table: HandoffTable) ->
 def test_what_was_given_up_before_its_announcement_is_not_pinned(table: HandoffTable) -> None:
     table.collect("h", 0.0)
     assert table.announce("h", PRODUCER, [A, B], {A: 0}, 1.0).unpin == [0]
-    table.committed(B, lambda: pytest.fail("nobody wants it"))
+    assert table.committed({B: 1}).pin == []
     assert (state(table), table.pins) == (HandoffState.READY, 0)
 
 

@@ -47,12 +47,11 @@ async def pushed(store: Store, wanted: list[bytes], handoff_id: str = "h") -> li
     taken: list[bytes] = []
     store.join(handoff_id)
     try:
-        while blocks := await store.committed(handoff_id, wanted[len(taken) :]):
-            assert store.slot_statistics().pinned >= len(blocks)
-            assert {len(block.payload) for block in blocks} == {64}
-            store.count_pushed(len(blocks), "tcp")
-            store.release(blocks)
-            taken += [block.key for block in blocks]
+        while slots := (await store.committed(handoff_id, wanted[len(taken) :])).slots:
+            assert store.slot_statistics().pinned >= len(slots)
+            taken += [store._slots.look(slot).key for slot in slots]
+            store.count_pushed(len(slots), "tcp")
+            store.release(slots)
     finally:
         store.leave(handoff_id)
     return taken

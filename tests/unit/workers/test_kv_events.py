@@ -3,12 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cluster.engines.engine import BlocksChanged
-from cluster.workers.kv_events import KvBlocks, KvChanges, Prompt
+from cluster.workers.kv_events import MAX_IDLE_HASHES, KvBlocks, KvChanges, Prompt, idle_hashes
 from cluster.workers.tier_keys import KvChange
 from routing.block_keys import extend, root
 from routing.index import Tier
@@ -157,6 +158,13 @@ def test_of_what_left_both_tiers_only_the_last_is_remembered() -> None:
     blocks.apply([stored("a", "b"), removed("b"), removed("a")])
     blocks.check()
     assert blocks.follow(False, dict.fromkeys([b"a", b"b"]), []).host == KvChange(KEY_OF_A)
+
+
+@pytest.mark.parametrize(
+    ("device_blocks", "remembered"), [(1, 1), (3, 3), (10**9, MAX_IDLE_HASHES), (0, MAX_IDLE_HASHES)]
+)
+def test_no_more_is_remembered_than_could_leave_the_device_at_once(device_blocks: int, remembered: int) -> None:
+    assert idle_hashes(device_blocks) == remembered
 
 
 HASHES = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])

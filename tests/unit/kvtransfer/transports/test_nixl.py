@@ -11,7 +11,7 @@ from kvtransfer.store import Store
 from kvtransfer.transport import HandoffState, Medium
 from kvtransfer.transports.nixl import ArenaAccess, NixlAgent, NixlFault, open_agent
 from kvtransfer.transports.tcp import TcpTransport
-from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, fresh_settings
+from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, fresh_settings, until
 from tests.unit.kvtransfer.transports.tcp_peers import KEYS, fill
 
 pytest.importorskip("nixl", reason="the extra nixl is not installed")
@@ -51,7 +51,8 @@ async def blocks_by_nixl(source: TcpTransport, target: TcpTransport) -> int:
     session = target.session(source.address)
     assert session is not None
     medium: Medium = "nixl" if session.read_blocks else "tcp"
-    assert theirs.counters.traffic == {("pushed", medium): Moved(len(KEYS), len(KEYS) * SLOT_BYTES)}
+    moved = Moved(len(KEYS), len(KEYS) * SLOT_BYTES)
+    await until(lambda: theirs.counters.traffic == {("pushed", medium): moved})
     assert ours.counters.traffic == {("pulled", medium): Moved(len(KEYS), len(KEYS) * SLOT_BYTES)}
     return session.read_blocks
 

@@ -18,6 +18,7 @@ from kvtransfer.transports.tcp_frames import (
     Payload,
     Pull,
     Ready,
+    Session,
     Take,
     Want,
 )
@@ -224,6 +225,34 @@ async def test_a_pull_whose_source_has_ended_waits_for_what_it_took(fake: FakeSo
     assert await pull == PullResult(HandoffState.READY, 3, 3 * SLOT_BYTES)
     await peer.close()
     await lane.close()
+
+
+async def test_a_pull_that_has_all_it_wanted_does_not_wait_for_the_source(
+    fake: FakeSource, start_pull: StartPull
+) -> None:
+    pull = start_pull()
+    peer, lane = await fake.pulled()
+    peer.send(Ready(1, [0, 1, 2], [0, 0, 0], [0, 1, 2]))
+    assert await peer.receive(Take) == Take(1, [0, 1, 2])
+    lane.send(Payload(1, [0, 1, 2], SLOT_BYTES))
+    lane.writer.write(b"x" * 3 * SLOT_BYTES)
+    assert await pull == PullResult(HandoffState.READY, 3, 3 * SLOT_BYTES)
+    await peer.close()
+    await lane.close()
+
+
+async def test_an_offer_of_what_is_here_is_declined(fake: FakeSource, start_pull: StartPull, store: Store) -> None:
+    fill(store, KEYS[1])
+    pull = start_pull()
+    peer = await fake.controls.get()
+    peer.send(Session(b"session"))
+    await peer.receive(Pull)
+    peer.send(Announced(1, KEYS))
+    peer.send(Ready(1, [0, 1], [0, 0], [0, 1]))
+    assert await peer.receive(Want) == Want(1, [0, 2])
+    assert await peer.receive(Take) == Take(1, [0])
+    await peer.close()
+    assert (await pull).state is HandoffState.FAILED
 
 
 async def test_a_source_that_claims_too_much_is_found_out(fake: FakeSource, start_pull: StartPull) -> None:

@@ -97,8 +97,8 @@ async def test_a_lane_brings_what_was_taken_and_nothing_else(knock: Knock, store
     lane = await lane_of(peer, knock)
     peer.send(Pull(1, "h", 60.0))
     await peer.receive(Announced)
+    assert (await peer.receive(Ready)).positions == [0, 1, 2]
     peer.send(Want(1, [0, 2]))
-    assert (await peer.receive(Ready)).positions == [0, 2]
     peer.send(Take(1, [2]))
     assert await lane.receive(Payload) == Payload(1, [2], SLOT_BYTES)
     assert len(await lane.reader.readexactly(SLOT_BYTES)) == SLOT_BYTES
@@ -112,12 +112,28 @@ async def test_a_lane_of_no_session_is_refused(knock: Knock) -> None:
     assert await lane.refusal() == "a lane of no session"
 
 
-async def test_taking_what_was_not_ready_is_refused(knock: Knock, store: Store) -> None:
-    fill(store, *KEYS)
+async def test_what_was_offered_with_the_announcement_is_not_offered_again(knock: Knock, store: Store) -> None:
+    fill(store, KEYS[0])
     peer = await greeted(knock)
     peer.send(Pull(1, "h", 60.0))
     await peer.receive(Announced)
-    peer.send(Want(1, [0]))
+    assert (await peer.receive(Ready)).positions == [0]
+    peer.send(Want(1, [0, 2]))
+    peer.send(Take(1, []))
+    owner = store.open_owner()
+    store.reserve(owner, KEYS[1:])
+    store.commit(owner, KEYS[1:], [0, 0])
+    assert (await peer.receive(Ready)).positions == [2]
+    peer.send(Take(1, []))
+    assert await peer.receive(Ended) == Ended(1, "complete")
+    await until(lambda: store.slot_statistics().pins == 0)
+
+
+async def test_taking_what_was_not_ready_is_refused(knock: Knock, store: Store) -> None:
+    fill(store, KEYS[0])
+    peer = await greeted(knock)
+    peer.send(Pull(1, "h", 60.0))
+    await peer.receive(Announced)
     await peer.receive(Ready)
     peer.send(Take(1, [1]))
     assert await peer.refusal() == "a block is taken that was not ready"
@@ -152,6 +168,8 @@ async def test_a_cancelled_pull_ends_and_the_connection_goes_on(knock: Knock, st
     fill(store, *KEYS)
     assert await peer.receive(Announced) == Announced(2, KEYS)
     peer.send(Want(2, []))
+    assert (await peer.receive(Ready)).positions == [0, 1, 2]
+    peer.send(Take(2, []))
     assert await peer.receive(Ended) == Ended(2, "complete")
 
 
@@ -160,6 +178,7 @@ async def test_wanting_what_was_not_announced_is_refused(knock: Knock, store: St
     peer = await greeted(knock)
     peer.send(Pull(1, "h", 60.0))
     await peer.receive(Announced)
+    await peer.receive(Ready)
     peer.send(Want(1, [3]))
     assert await peer.refusal() == "a block is wanted that was not announced"
     await until(lambda: store.slot_statistics().pins == 0)
