@@ -37,6 +37,10 @@ _ANTHROPIC_TYPES = {
 }
 _RETRYABLE = (429, 503)
 _DEFAULT_RETRY_AFTER_S = 1.0
+_LONGEST_PATIENCE_S = 60.0
+"""Clients made from OpenAI's generator (openai, anthropic) wait no longer: most try again within a second instead."""
+
+_NO_RETRY = (b"x-should-retry", b"false")  # such clients try a 408, a 429 and every 5xx again unless they are told this
 MAX_MESSAGE_CHARS = 4000
 
 
@@ -115,7 +119,16 @@ def _short(message: str) -> str:
 
 
 def retry_after(status: int, seconds: float | None) -> list[tuple[bytes, bytes]]:
-    """The `Retry-After` header where the status asks for one: whole seconds, at least one."""
+    """When to come back, where the status asks for it: `Retry-After` in whole seconds, at least one, and exactly.
+
+    Seconds are rounded down: 2 for a wait of 1.5 would be a third too long, and some in line leave before.
+    Clients are told not to when that is later than they wait, or when the request took all the time there is.
+    """
+    if status == HTTPStatus.GATEWAY_TIMEOUT:
+        return [_NO_RETRY]
     if status not in _RETRYABLE:
         return []
-    return [(b"retry-after", str(max(1, round(seconds or _DEFAULT_RETRY_AFTER_S))).encode())]
+    wait_s = seconds or _DEFAULT_RETRY_AFTER_S
+    exact = (b"retry-after-ms", str(max(1, round(1000 * wait_s))).encode())
+    headers = [(b"retry-after", str(max(1, int(wait_s))).encode()), exact]
+    return [*headers, _NO_RETRY] if wait_s > _LONGEST_PATIENCE_S else headers

@@ -1,6 +1,7 @@
 """The public clients understand the gateway's answers."""
 
 import json
+import time
 from collections.abc import AsyncIterator
 
 import anthropic
@@ -113,3 +114,31 @@ async def test_anthropic_raises_what_it_should(anthropic_client, backend):
     backend.refusal = errors.Overloaded("full", 1)
     with pytest.raises(anthropic.RateLimitError, match="full"):
         await anthropic_client.messages.create(model="tiny", max_tokens=32, messages=USER)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_openai_comes_back_when_it_was_told_to(tools_app, backend, stream):
+    waits = [0.25]
+    backend.script = lambda _: Script(failure=errors.Overloaded("full", waits.pop())) if waits else Script()
+    async with open_client(tools_app) as http:
+        client = openai.AsyncOpenAI(api_key="x", base_url="http://gateway/v1", http_client=http, max_retries=1)
+        began = time.monotonic()
+        await client.completions.create(model="tiny", prompt="hi", stream=stream)
+    assert len(backend.requests) == 2
+    assert 0.25 <= time.monotonic() - began < 1.0
+
+
+@pytest.mark.parametrize("status", [429, 504])
+async def test_clients_do_not_come_back_where_that_is_of_no_use(tools_app, backend, status):
+    failure = errors.Overloaded("full", 61.0) if status == 429 else errors.DeadlineExceeded("too long")
+    backend.script = lambda _: Script(failure=failure)
+    async with open_client(tools_app) as http:
+        client = openai.AsyncOpenAI(api_key="x", base_url="http://gateway/v1", http_client=http)
+        with pytest.raises(openai.APIStatusError) as told:
+            await client.completions.create(model="tiny", prompt="hi")
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(tools_app), base_url="http://gateway") as http2:
+        other = anthropic.AsyncAnthropic(api_key="x", base_url="http://gateway", http_client=http2)
+        with pytest.raises(anthropic.APIStatusError):
+            await other.messages.create(model="tiny", messages=USER, max_tokens=4)
+    assert told.value.status_code == status
+    assert len(backend.requests) == 2, "a client came back"

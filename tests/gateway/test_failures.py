@@ -42,7 +42,7 @@ async def test_who_is_not_admitted_is_told_when_to_come_back(client, backend, pa
     got = await client.post(path, json={**BODIES[path], "stream": stream})
     assert got.status_code == error.status
     assert is_openai_error(got.json(), error.status)
-    assert got.headers["retry-after"] == ("3" if error.status == 429 else "1")
+    assert got.headers["retry-after"] == ("2" if error.status == 429 else "1")
     assert got.json()["error"]["type"] == ("RateLimitError" if error.status == 429 else "ServiceUnavailableError")
     assert backend.requests == []
 
