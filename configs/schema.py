@@ -91,8 +91,9 @@ class AdmissionConfig(Frozen):
     """
 
     max_wait_s: PositiveSeconds | None = Field(
-        60.0,
-        description="who would wait longer until a replica begins is refused with 429; null: all wait",
+        2.0,
+        description="who would wait longer until a replica begins is refused with 429, so that the others' first"
+        " tokens come within this and what their prompts take; null: all wait",
     )
     max_waiting_requests: int = Field(2048, ge=0, description="more are refused with 429; 0: nobody waits")
     max_waiting_tokens: int = Field(4_000_000, gt=0, description="between all that wait; a single request always may")

@@ -31,8 +31,9 @@ SHORTLIST = 2
 class Option:
     """A placement, by places: the replica `computing` the prompt is the one `decoding` when there is no hand-off.
 
-    Until the first token: `queue_s` before the prompt is computed and for the decode replica's own queue and step,
-    `compute_s`, `load_s` of blocks from stores, and `first_step_s` after a hand-off. The rest is as in `Price`.
+    Until the first token: `queue_s` before the prompt is computed and for the decode replica's own queue, batch and
+    step, `compute_s`, `load_s` of blocks from stores, and `first_step_s` after a hand-off. `room_s` is how much later
+    than the prompt there is room to decode it with all constraints kept. The rest is as in `Price`.
     """
 
     cost_s: float
@@ -42,6 +43,8 @@ class Option:
     compute_s: float
     load_s: float
     first_step_s: float
+    room_s: float
+    crowd: float
     itl_s: float
     computed_tokens: int
     capacity_s: float
@@ -143,9 +146,10 @@ def _write_single(prices: Table[Price], seat: int, option: Option) -> None:
     price = prices[seat]
     option.cost_s = price.alone_s
     option.computing = option.decoding = seat
-    option.queue_s = price.queue_s + price.wait_s
+    option.queue_s = max(price.queue_s, price.seat_s) + price.wait_s
     option.compute_s = price.compute_s
     option.load_s = price.host_s
+    option.room_s = max(0.0, price.room_s - price.queue_s)
     option.turn = price.turn
     _write_work(price, price, option)
 
@@ -157,10 +161,12 @@ def _write_pair(members: Table[Member], prices: Table[Price], pair: Pair, option
     transfer_s = 0.0
     if members[pair.source].node != members[pair.seat].node:
         transfer_s = _transfer_s(members[pair.seat], second.far_tokens, first.compute_s)
-    wait_s = max(0.0, second.queue_s - _done_s(first) - transfer_s)
-    option.cost_s = first.half_s + second.half_s + wait_s + transfer_s
+    there_s = _done_s(first) + transfer_s
+    wait_s = max(0.0, second.queue_s - there_s)
+    option.cost_s = first.half_s + second.half_s + wait_s + transfer_s  # `half_s` has the wait for a place
     option.computing, option.decoding = pair.source, pair.seat
-    option.queue_s = first.queue_s + wait_s
+    option.queue_s = first.queue_s + max(wait_s, second.seat_s - there_s)
+    option.room_s = max(0.0, second.room_s - there_s)
     option.compute_s = first.compute_s
     option.load_s = first.host_s + transfer_s + second.fetch_s
     option.first_step_s = second.first_step_s
@@ -174,7 +180,7 @@ def _write_work(computing: Price, decoding: Price, option: Option) -> None:
     option.remote_start, option.remote_end = computing.remote_start, computing.remote_end
     option.remote_node, option.worth_s = computing.remote_node, computing.worth_s
     option.declines = computing.declines
-    option.itl_s, option.blocks = decoding.itl_s, decoding.blocks
+    option.itl_s, option.blocks, option.crowd = decoding.itl_s, decoding.blocks, decoding.crowd
 
 
 @compiled

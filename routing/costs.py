@@ -86,8 +86,9 @@ class Price:
     those from token `remote_start` to `remote_end` come from the store of `remote_node`, and computing them would take
     `worth_s`; it `declines` those of its own node's store when computing is faster. Where it decodes: `wait_s` is
     the rest of the step that is running; after a hand-off `fetch_s` loads the whole blocks that are not on the device,
-    of which `far_tokens` are not even on its node, and `first_step_s` follows. `blocks` will newly be held; `violation`
-    is by what fraction the time of a step or the blocks would exceed their bounds.
+    of which `far_tokens` are not even on its node, and `first_step_s` follows. `batch` requests are there already;
+    `blocks` will newly be held, `held` in all for each one that there is; `violation` is by what fraction the time of a
+    step or the blocks would exceed their bounds. `routing.room` says what `seat_s`, `room_s` and `crowd` are.
     """
 
     half_s: float
@@ -107,8 +108,13 @@ class Price:
     far_tokens: int
     first_step_s: float
     itl_s: float
+    batch: float
     blocks: int
+    held: float
     violation: float
+    seat_s: float
+    room_s: float
+    crowd: float
     turn: int
 
 
@@ -217,6 +223,7 @@ def _price_seat(
     Where prefill replicas could compute the prompt (`handed_over`), its time is wanted even while nothing decodes.
     """
     decoding = _decoding(member, report, booked, job)
+    price.batch = decoding.batch
     _constrain(member, report, booked, found, job, decoding.itl_s, price)
     running_s = decoding.step_s if decoding.batch > 0 else 0.0
     chunk_s = max(running_s, member.chunk_s)
@@ -335,6 +342,6 @@ def _constrain(
     """The device's blocks, and the time of a step, against their bounds."""
     size = member.block_size
     price.blocks = -(-job.prompt // size) + job.outputs * -(-job.output // size) - found.device // size
-    held = (report.blocks + booked.blocks + price.blocks) / member.kv_blocks
+    price.held = (report.blocks + booked.blocks + price.blocks) / member.kv_blocks
     price.itl_s = itl_s
-    price.violation = max(held - 1.0, 0.0) + max(itl_s / job.itl_target_s - 1.0, 0.0)
+    price.violation = max(price.held - 1.0, 0.0) + max(itl_s / job.itl_target_s - 1.0, 0.0)

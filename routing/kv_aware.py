@@ -19,6 +19,7 @@ from routing.output_lengths import OutputLengths
 from routing.placement import decision, fetch_of, predict, prefill_id
 from routing.rates import Rates
 from routing.records import Table, read
+from routing.room import find_room
 from routing.router import Decision, Fetch, Predicted, Rng, RouteRequest
 from routing.view import View
 
@@ -62,6 +63,12 @@ class KvAware:
         best, *others = (read(options, place, Option) for place in range(min(2, len(options))))
         return decision(best, others[0] if others else None, self._view.pool, job, request.keys)
 
+    def outlook(self, request: RouteRequest, fleet: Fleet, now: float) -> Predicted | None:
+        """What awaits the cheapest placement. See `Router`."""
+        job = self._look(request, fleet, now)
+        options = self._options(request, job, 1, 0.0, 0.0)
+        return predict(read(options, 0, Option), job) if len(options) else None
+
     def explain(self, request: RouteRequest, fleet: Fleet, now: float) -> list[Candidate]:
         """Every placement worth considering, the best first; equal ones in the order in which they take turns."""
         job = self._look(request, fleet, now)
@@ -98,4 +105,5 @@ class KvAware:
         pool = self._view.pool
         found = look_up(pool, prefixes, request.exclude)
         prices = price_all(pool.members, pool.reports, pool.rows, self._books.table, found, job)
+        find_room(pool.members, prices, job)
         return find_options(pool.members, prices, pool.fingerprints, alone, chance, choice)

@@ -19,7 +19,7 @@ from routing.errors import NoCandidate
 from routing.fit import fits, why_none
 from routing.fleet import Fleet, Replica, Role
 from routing.ledger import Ledger
-from routing.router import Decision, Rng, RouteRequest
+from routing.router import Decision, Predicted, Rng, RouteRequest
 
 T = TypeVar("T")
 
@@ -43,6 +43,10 @@ class LeastWork:
     def __init__(self, settings: LeastWorkSettings, ledger: Ledger) -> None:
         self._settings = settings
         self._ledger = ledger
+
+    def outlook(self, request: RouteRequest, fleet: Fleet, now: float) -> Predicted | None:
+        """It predicts nothing."""
+        return None
 
     def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
         """The pair, or the lone decode replica, with the least work. See `Router`; `now` is of no use here."""

@@ -44,6 +44,8 @@ def predict(option: Option, job: Job) -> Predicted:
         itl_s=option.itl_s,
         computed_tokens=option.computed_tokens,
         cached_tokens=job.prompt - option.computed_tokens,
+        room_s=option.room_s,
+        crowd=option.crowd,
     )
 
 

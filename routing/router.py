@@ -30,10 +30,11 @@ class Predicted:
     """What a placement is expected to cost this request.
 
     The first four parts, in seconds, add up to the time to first token: waiting behind others where the prompt is
-    computed and then where it decodes; computing the tokens cached nowhere it could use; fetching blocks (from host
-    memory, or from prefill after its last chunk); and the decode replica's first step after a hand-off. `itl_s` is the
-    time of a decode step with this request in the batch. Tokens: `computed_tokens` of the prompt are computed,
-    `cached_tokens` are not.
+    computed and then where it decodes, for a place in the batch as well; computing the tokens cached nowhere it could
+    use; fetching blocks (from host memory, or from prefill after its last chunk); and the decode replica's first step
+    after a hand-off. `itl_s` is the time of a decode step with this request in the batch. Tokens: `computed_tokens` of
+    the prompt are computed, `cached_tokens` are not. `room_s` is how much later than the prompt there is room to decode
+    it with all constraints kept, and `crowd` what decodes there, with it, for each that there is room for.
     """
 
     queue_s: float
@@ -43,6 +44,8 @@ class Predicted:
     itl_s: float
     computed_tokens: int
     cached_tokens: int
+    room_s: float = 0.0
+    crowd: float = 0.0
 
     @property
     def ttft_s(self) -> float:
@@ -121,5 +124,12 @@ class Router(Protocol):
         """The best placement at time `now` (seconds, monotonic).
 
         Raises `routing.errors.NoCandidate` when no decode replica can take the request.
+        """
+        ...
+
+    def outlook(self, request: RouteRequest, fleet: Fleet, now: float) -> Predicted | None:
+        """What awaits the request now; None when nobody knows, or nobody can take it.
+
+        Without keys it says what is before any request: asked of those that wait, it costs no look-up.
         """
         ...

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from cluster.coordinator.admission.door import Door, Visit
 from cluster.coordinator.admission.queue import AdmissionStatistics
+from cluster.coordinator.admission.ticket import Ticket
 from cluster.coordinator.journey import Journey, outcome_of
 from cluster.coordinator.lifecycle import Event, State
 from cluster.coordinator.observer import EndListener, Observer
@@ -19,7 +20,7 @@ from cluster.dataplane.frames import Delta
 from cluster.errors import BatonError, NoReplicaReady
 from routing.fleet import Role
 from routing.ledger import Ledger
-from routing.router import Rng, Router
+from routing.router import Predicted, Rng, Router
 
 __all__ = ["Coordinator", "CoordinatorSettings", "CoordinatorStatistics"]
 
@@ -50,7 +51,7 @@ class Coordinator:
         listeners: Sequence[EndListener] = (),
     ) -> None:
         self._with = Resources(workers, router, ledger, clock, rng, settings, observer, HandoffIds(rng), listeners)
-        self._door = Door(settings.admission, clock)
+        self._door = Door(settings.admission, clock, self._forecast)
         self._journeys: set[Journey] = set()
         self._ended: dict[State, int] = {}
         self._ended_attempts = 0
@@ -121,6 +122,9 @@ class Coordinator:
         replicas = self._with.workers.fleet().replicas.values()
         if not any(replica.ready and replica.role is Role.DECODE for replica in replicas):
             raise NoReplicaReady("no decode replica is ready")
+
+    def _forecast(self, ticket: Ticket, now: float) -> Predicted | None:
+        return self._with.router.outlook(ticket.wish, self._with.workers.fleet(), now)
 
     def _refuse(self, error: BatonError) -> None:
         self._refused += 1

@@ -41,7 +41,8 @@ class _NobodyNow(Exception):
 class Journey:
     """Owns a request's lifecycle and its current attempt. At most one attempt is open at a time.
 
-    It came at `arrived_at`, from when its times and its deadline count. `on_routed` is told of each placement.
+    It came at `arrived_at`, from when its times and its deadline count. `on_routed` is told of each placement, once it
+    is reserved.
     """
 
     def __init__(
@@ -125,7 +126,6 @@ class Journey:
         self._lifecycle.on(Event.ROUTED_LOCAL if decision.prefill is None else Event.ROUTED_DISAGGREGATED)
         self._passed_by.took(decision.decode, self._with.workers.fleet())
         self._timeline.routed(decision)
-        self._on_routed(decision)
         self._attempt = attempt = Attempt(
             self._with.workers,
             self._with.ledger,
@@ -135,6 +135,7 @@ class Journey:
             self._with.ledger.reserve(decision, request, now),
             self._prefill_ended,
         )
+        self._on_routed(decision)
         handoff_id, handoff_s = self._with.handoff_ids.next(), self._with.settings.handoff_s
         attempt.open(Order(self._request, left, self._progress.emitted(), handoff_id, left_s, handoff_s))
         return attempt

@@ -1,7 +1,8 @@
 """The fleet that a chaos run is let loose on: simulated engines on two Ray nodes, prefill on one, decode on the other.
 
 Steps are slow, so that sixty streams leave two cores time for what is killed to start again. Caches are small and
-stores forget hand-offs early, so that all are full, and memory is at its level, after half a minute.
+stores forget hand-offs early, so that all are full, and memory is at its level, after half a minute. While workers are
+gone the others have too much to do: requests wait longer than interactive users would, and none is refused.
 """
 
 from configs.schema import BatonConfig
@@ -27,6 +28,7 @@ def fleet(model_path: str, prefill: int, decode: int) -> BatonConfig:
     return config_of(
         "simulated.yaml",
         model={"path": model_path, "served_name": "tiny"},
+        gateway={"admission": {"max_wait_s": 60}},
         store={"bytes": "8MiB", "handoff_ttl_s": 20},
         **pools,
     )

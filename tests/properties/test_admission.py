@@ -1,6 +1,7 @@
 """Admission against a naive model: lists, searched and summed anew for every question."""
 
 from dataclasses import dataclass, field
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -9,14 +10,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cluster.coordinator.admission.fair_class import QUANTUM_TOKENS, FairClass
 from cluster.coordinator.admission.line import LineSettings
-from cluster.coordinator.admission.queue import SHARE_OF_REPLICAS, AdmissionQueue, AdmissionSettings
+from cluster.coordinator.admission.queue import AdmissionQueue, AdmissionSettings
 from cluster.coordinator.admission.ticket import Ticket
 from cluster.errors import InvalidRequest, Overloaded
+from routing.router import Predicted
 
 TENANTS = [b"", b"a", b"b"]
 WEIGHTS = {b"a": 2.0}
 MAX_OUTPUTS, MAX_REQUESTS, MAX_TOKENS, MAX_WAIT_S = 6, 5, 6_000, 8.0
 SETTINGS = AdmissionSettings(MAX_OUTPUTS, MAX_WAIT_S, LineSettings(MAX_REQUESTS, MAX_TOKENS, WEIGHTS))
+
+PREDICTED = st.none() | st.builds(
+    lambda queue_s, room_s: Predicted(queue_s, 0.1, 0.0, 0.1, 0.01, 1, 0, room_s, 1.0 + room_s if room_s else 0.5),
+    st.floats(0, 20),
+    st.just(0.0) | st.floats(0, 20),
+)
 
 
 @dataclass
@@ -27,12 +35,25 @@ class Model:
     inside: list[Ticket] = field(default_factory=list)
     unstarted: list[Ticket] = field(default_factory=list)
     doorway: Ticket | None = None
-    begins_at: float = 0.0
+    ahead: Predicted | None = None
+    placed: Predicted | None = None
 
-    def opens_to(self, ticket: Ticket, now: float) -> bool:
-        if sum(each.outputs for each in self.inside) + ticket.outputs > MAX_OUTPUTS:
+    def opens_to(self, ticket: Ticket) -> bool:
+        if not self.fits_inside(ticket):
             return False
-        return not self.unstarted or self.begins_at - now <= SHARE_OF_REPLICAS * MAX_WAIT_S
+        longest_s = min(MAX_WAIT_S, ticket.longest_s)
+        ahead = self.ahead
+        return not self.inside or ahead is None or (ahead.queue_s <= longest_s / 4 and not ahead.room_s)
+
+    def goes_at_once(self, ticket: Ticket) -> bool:
+        if self.waiting:
+            return False
+        has_little = self.placed is None or (self.placed.queue_s <= MAX_WAIT_S / 8 and self.placed.crowd <= 0.9)
+        hurries = ticket.longest_s < MAX_WAIT_S
+        return self.fits_inside(ticket) if has_little and not hurries else self.opens_to(ticket)
+
+    def fits_inside(self, ticket: Ticket) -> bool:
+        return sum(each.outputs for each in self.inside) + ticket.outputs <= MAX_OUTPUTS
 
     def goes(self, ticket: Ticket) -> None:
         self.inside.append(ticket)
@@ -48,7 +69,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = AdmissionQueue(SETTINGS)
+        self.queue = AdmissionQueue(SETTINGS, lambda _ticket, _now: self.model.ahead)
         self.model = Model()
         self.now = 0.0
 
@@ -57,10 +78,11 @@ class AdmissionMachine(RuleBasedStateMachine):
         outputs=st.integers(1, MAX_OUTPUTS + 1),
         priority=st.integers(-1, 1),
         tenant=st.sampled_from(TENANTS),
+        longest_s=st.sampled_from([inf, 2.0]),
     )
-    def arrive(self, tokens: int, outputs: int, priority: int, tenant: bytes) -> None:
-        model, ticket = self.model, Ticket(tokens, outputs, self.now, priority, tenant)
-        at_once = not model.waiting and model.opens_to(ticket, self.now)
+    def arrive(self, tokens: int, outputs: int, priority: int, tenant: bytes, longest_s: float) -> None:
+        model, ticket = self.model, Ticket(tokens, outputs, self.now, priority, tenant, longest_s)
+        at_once = model.goes_at_once(ticket)
         try:
             arrival = self.queue.arrive(ticket, self.now)
         except InvalidRequest:
@@ -85,23 +107,25 @@ class AdmissionMachine(RuleBasedStateMachine):
         model, ticket = self.model, self.queue.release(self.now)
         if ticket is None:
             nexts = self._nexts()
-            assert model.doorway or not nexts or not all(model.opens_to(each, self.now) for each in nexts)
+            assert model.doorway or not nexts or not all(model.opens_to(each) for each in nexts)
             return
         assert model.doorway is None
         assert ticket in self._nexts()
-        assert model.opens_to(ticket, self.now)
+        assert model.opens_to(ticket)
         model.waiting.remove(ticket)
         model.goes(ticket)
         model.doorway = ticket
 
     @precondition(lambda self: self.model.inside)
-    @rule(data=st.data(), queue_s=st.none() | st.floats(0, 20))
-    def route(self, data: st.DataObject, queue_s: float | None) -> None:
+    @rule(data=st.data(), predicted=PREDICTED)
+    def route(self, data: st.DataObject, predicted: Predicted | None) -> None:
         ticket = self.model.doorway or data.draw(st.sampled_from(self.model.inside))
-        self.queue.routed(ticket, queue_s, self.now)
-        self.model.doorway = None
-        if queue_s is not None:
-            self.model.begins_at = self.now + queue_s
+        self.queue.routed(ticket, predicted)
+        self.model.doorway, self.model.placed = None, predicted
+
+    @rule(ahead=PREDICTED)
+    def foresee(self, ahead: Predicted | None) -> None:
+        self.model.ahead = ahead
 
     @precondition(lambda self: self.model.unstarted)
     @rule(data=st.data())
@@ -134,6 +158,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         model, told = self.model, self.queue.statistics()
         assert model.fits()
         assert told.in_flight == sum(each.outputs for each in model.inside)
+        wait_s = self.queue.opens_in_s(self.now)
+        assert wait_s is None or (wait_s > 0 and model.waiting)
         priorities = {each.priority for each in model.waiting}
         of = {p: [each for each in model.waiting if each.priority == p] for p in priorities}
         assert told.waiting_requests == {p: len(tickets) for p, tickets in of.items()}

@@ -4,7 +4,8 @@ A `Behaviour` says what becomes of one leg. A decode leg with a hand-off starts 
 is told that the source is lost, or at the hand-off's deadline. The fake is strict about its seam: a leg on the wrong
 role, a read of a closed stream, a decode leg left waiting for a prefill leg that failed, a pair of two fingerprints and
 an answer that goes on with another model are assertion errors.
-`pinned` are the hand-offs whose blocks a store keeps for a decode leg that will never come.
+`pinned` are the hand-offs whose blocks a store keeps for a decode leg that will never come. Of the decode legs that
+could start on a replica no more than `places` do; the others wait for one of those to end.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from cluster.coordinator.workers import GenerationRequest, HandedBack, Leg
 from cluster.dataplane.frames import Delta, Emitted, LegReport, WorkerInfo
 from cluster.errors import BatonError, ReplicaDraining, ReplicaLost
 from routing.fleet import Fleet, Replica, Role
+from tests.simulation.seats import Seats
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,10 @@ class _Handoff:
 class FakeWorkers:
     """Implements `Workers`. `behave` is asked for each leg that is opened."""
 
-    def __init__(self, behave: Callable[[str, Leg], Behaviour]) -> None:
+    def __init__(self, behave: Callable[[str, Leg], Behaviour], places: int = 1_000_000) -> None:
         self._behave = behave
+        self._places = places
+        self._seats: dict[str, Seats] = {}
         self._replicas: dict[str, Replica] = {}
         self._dead: set[str] = set()
         self._draining: set[str] = set()
@@ -202,6 +206,10 @@ class FakeWorkers:
     def working_for(self, request_id: str) -> bool:
         """Whether a leg of this request is open."""
         return any(stream.request_id == request_id for stream in self.streams)
+
+    def seats(self, replica_id: str) -> Seats:
+        """Who decodes there, and who waits for it."""
+        return self._seats.setdefault(replica_id, Seats(self._places))
 
     def handoff(self, handoff_id: str) -> _Handoff:
         """The hand-off's fate, shared by both legs."""
@@ -341,6 +349,7 @@ class _DecodeStream(FakeStream):
     def close(self) -> None:
         if not self._workers.is_dead(self.replica_id):
             self._collect()
+        self._workers.seats(self.replica_id).leave(self)
         super().close()
 
     def _collect(self) -> None:
@@ -357,7 +366,10 @@ class _DecodeStream(FakeStream):
         self._started, self._started_at, self._outcome = True, self._loop.time(), outcome
         if not self._behaviour.hangs:
             self._collect()
-            self._later(0.001 if outcome == "ready" else self._behaviour.start_s, self._step)
+            self._workers.seats(self.replica_id).take(self, self._decode)
+
+    def _decode(self) -> None:
+        self._later(0.001 if self._outcome == "ready" else self._behaviour.start_s, self._step)
 
     def _step(self) -> None:
         for index in list(self._made):
@@ -366,6 +378,7 @@ class _DecodeStream(FakeStream):
             self._later(self._behaviour.gap_s, self._step)
         else:
             self._stop()
+            self._workers.seats(self.replica_id).leave(self)
 
     def _advance(self, index: int) -> None:
         request, first = self._leg.request, self._made[index]

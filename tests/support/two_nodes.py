@@ -23,7 +23,7 @@ from configs.schema import BatonConfig
 from kvtransfer.aclient import AsyncStoreClient
 from routing.block_keys import PromptKeys
 from routing.fleet import Fleet
-from routing.router import Decision, Rng, Router, RouteRequest
+from routing.router import Decision, Predicted, Rng, Router, RouteRequest
 from tests.support.store_thread import SECRET, StoreThread
 from tests.unit.dataplane.peers import DEADLINE_S, MODEL, pool_settings
 from tests.unit.dataplane.peers import SECRET as GATEWAY_SECRET
@@ -56,6 +56,9 @@ class Directed:
         decision = self.router.route(replace(request, exclude=request.exclude | others), fleet, now, rng)
         self.decisions.append(decision)
         return decision
+
+    def outlook(self, request: RouteRequest, fleet: Fleet, now: float) -> Predicted | None:
+        return self.router.outlook(request, fleet, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,15 @@ or by its client's going away, which takes it out of the line at once.
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 
-from cluster.coordinator.admission.queue import AdmissionQueue, AdmissionSettings, AdmissionStatistics, Refusal
+from cluster.coordinator.admission.queue import (
+    AdmissionQueue,
+    AdmissionSettings,
+    AdmissionStatistics,
+    Forecast,
+    Refusal,
+)
 from cluster.coordinator.admission.ticket import Ticket, ticket_of
 from cluster.coordinator.workers import GenerationRequest
 from cluster.errors import Overloaded
@@ -48,8 +55,8 @@ class Visit:
 class Door:
     """Owns the queue and a turn for each request that waits. Lives in one event loop."""
 
-    def __init__(self, settings: AdmissionSettings, clock: Callable[[], float]) -> None:
-        self._queue = AdmissionQueue(settings)
+    def __init__(self, settings: AdmissionSettings, clock: Callable[[], float], forecast: Forecast) -> None:
+        self._queue = AdmissionQueue(settings, forecast)
         self._clock = clock
         self._turns: dict[Ticket, _Turn] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -58,10 +65,13 @@ class Door:
         """See `AdmissionQueue.require_possible`."""
         self._queue.require_possible(outputs)
 
-    def arrive(self, request: GenerationRequest) -> Visit:
-        """A request comes; with a `turn` it has to `wait`. Raises `Overloaded` or `InvalidRequest`."""
+    def arrive(self, request: GenerationRequest, longest_s: float = inf) -> Visit:
+        """A request comes; with a `turn` it has to `wait`. Raises `Overloaded` or `InvalidRequest`.
+
+        It may wait `longest_s` until a replica begins with it, if that is less than everybody may.
+        """
         now = self._clock()
-        ticket = ticket_of(request, now)
+        ticket = ticket_of(request, now, longest_s)
         visit = Visit(self, ticket)
         arrival = self._queue.arrive(ticket, now)
         if not arrival.goes:
@@ -74,8 +84,8 @@ class Door:
     async def wait(self, visit: Visit) -> None:
         """See `Visit.wait`."""
         assert visit.turn is not None, "nobody asked it to wait"
-        in_line_s = self._queue.in_line_s
-        await asyncio.wait([visit.turn], timeout=None if in_line_s == float("inf") else in_line_s)
+        in_line_s = self._queue.in_line_s(visit.ticket)
+        await asyncio.wait([visit.turn], timeout=None if in_line_s == inf else in_line_s)
         if not visit.turn.done():
             raise self._queue.refuse(visit.ticket, Refusal.LATE, self._clock())
         refusal = visit.turn.result()
@@ -84,8 +94,7 @@ class Door:
 
     def routed(self, ticket: Ticket, decision: Decision) -> None:
         """See `Visit.routed`."""
-        predicted = decision.predicted
-        self._queue.routed(ticket, None if predicted is None else predicted.queue_s, self._clock())
+        self._queue.routed(ticket, decision.predicted)
         self._let_in()
 
     def started(self, ticket: Ticket) -> None:

@@ -37,6 +37,9 @@ class DrainRate:
         """Nobody waits: time that passes now says nothing."""
         self._since = None
 
-    def seconds_for(self, tokens: float) -> float | None:
-        """How long `tokens` in line take to go; None while nothing is known."""
-        return tokens * self._seconds / self._tokens if self._tokens and self._seconds else None
+    def seconds_for(self, tokens: float, now: float) -> float | None:
+        """How long `tokens` in line take to go; None while nothing is known. A line that stands still gets slower."""
+        if not self._tokens or not self._seconds:
+            return None
+        still_s = 0.0 if self._since is None else max(0.0, now - self._since)
+        return tokens * (self._seconds + still_s) / self._tokens

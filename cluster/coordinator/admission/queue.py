@@ -1,28 +1,42 @@
 """Decides who goes to the router now, who waits and who is refused. Pure: time is an argument.
 
-A request goes at once while nobody waits, fewer outputs than the limit are in flight, and the replicas are predicted to
-begin with it soon: within `SHARE_OF_REPLICAS` of the longest wait. What has more to wait for waits here, where it has a
-priority and a tenant, rather than at a replica, where it has neither. The router's latest prediction says how much is
-queued at the replicas; a second later it is a second less. One that would wait longer than it may is refused as it
-comes: nobody waits in vain.
+A request goes at once while nobody waits, fewer outputs than the limit are in flight, and the router's forecast is that
+a replica begins with it soon, within `SHARE_OF_REPLICAS` of the longest wait, and has room to decode it by the time its
+prompt is computed. What has more to wait for waits here, where it has a priority and a tenant, rather than at a
+replica, where it has neither. One that would wait longer than it may is refused as it comes: nobody waits in vain.
+
+While the latest placement found replicas that had little to do the next one goes without a forecast, which costs about
+as much as a placement.
 
 Invariant: `0 <= in_flight <= max_outputs`; a ticket waits, or is inside, or neither; only what is inside can be
 unstarted; whenever nobody waits no drain is measured.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 
 from cluster.coordinator.admission.drain import DrainRate
 from cluster.coordinator.admission.line import Line, LineSettings
 from cluster.coordinator.admission.ticket import Ticket
 from cluster.errors import InvalidRequest, Overloaded
+from routing.router import Predicted
+
+Forecast = Callable[[Ticket, float], Predicted | None]
+"""What awaits a ticket at the replicas at a moment; None: nobody knows."""
 
 SHARE_OF_REPLICAS = 0.25
 """Of the longest wait, what may be spent in the queue of a replica: enough to keep it busy."""
 
+_LITTLE = 0.5
+"""Of what may be spent in the queue of a replica: with less than this the next one needs no forecast."""
+
+_FEW = 0.9
+"""Of the requests that a decode replica has room for: with no more than these there is room for one more."""
+
+_SHORTEST_PAUSE_S = 0.01
 _LONGEST_RETRY_S = 600.0
 _UNKNOWN_RETRY_S = 1.0
 
@@ -41,7 +55,7 @@ class AdmissionSettings:
     """`max_outputs` in flight; `max_wait_s` until a replica begins with a request, None: as long as it takes."""
 
     max_outputs: int = 1024
-    max_wait_s: float | None = 60.0
+    max_wait_s: float | None = 2.0
     line: LineSettings = field(default_factory=LineSettings)
 
 
@@ -71,18 +85,19 @@ class AdmissionStatistics:
 class AdmissionQueue:
     """Owns the line, and what is inside: from `arrive` or `release` to `leave`."""
 
-    def __init__(self, settings: AdmissionSettings) -> None:
+    def __init__(self, settings: AdmissionSettings, forecast: Forecast) -> None:
         self._settings = settings
-        wait_s = settings.max_wait_s
-        self._at_replicas_s = float("inf") if wait_s is None else SHARE_OF_REPLICAS * wait_s
-        self._in_line_s = float("inf") if wait_s is None else wait_s - self._at_replicas_s
+        self._forecast = forecast
+        self._longest_s = inf if settings.max_wait_s is None else settings.max_wait_s
         self._line = Line(settings.line)
         self._drain = DrainRate()
         self._inside: set[Ticket] = set()
         self._unstarted: set[Ticket] = set()
         self._unstarted_tokens = 0
         self._in_doorway: Ticket | None = None
-        self._begins_at = 0.0  # when a replica is predicted to begin with the next request
+        self._has_little_to_do = True  # the replica that the latest one was placed on
+        self._begins_at = 0.0  # when a replica would begin with the next, as far as was foreseen
+        self._opens_at = 0.0  # when that is soon enough for it to go
         self._in_flight = 0
         self._waited = 0
         self._waited_s = 0.0
@@ -93,10 +108,9 @@ class AdmissionQueue:
         """Outputs of all requests that are inside."""
         return self._in_flight
 
-    @property
-    def in_line_s(self) -> float:
-        """The longest time a request waits in line."""
-        return self._in_line_s
+    def in_line_s(self, ticket: Ticket) -> float:
+        """The longest time it waits in line."""
+        return (1 - SHARE_OF_REPLICAS) * min(self._longest_s, ticket.longest_s)
 
     def require_possible(self, outputs: int) -> None:
         """Raises `InvalidRequest` when so many outputs can never be in flight together."""
@@ -108,18 +122,18 @@ class AdmissionQueue:
 
     def arrive(self, ticket: Ticket, now: float) -> Arrival:
         """It goes or waits. Raises `Overloaded`, or `InvalidRequest` if it never may."""
-        if not self._line and self._is_open(ticket, now):
+        if not self._line and self._goes_at_once(ticket, now):
             self._enter(ticket)
             return _GOES
         self.require_possible(ticket.outputs)
         wait_s = self.wait_s(ticket, now)
-        if wait_s is not None and wait_s > self._in_line_s:
+        if wait_s is not None and wait_s > self.in_line_s(ticket):
             raise self.refuse(ticket, Refusal.TOO_LONG, now)
         out = self._line.crowded_out(ticket)
         if out is None:
             raise self.refuse(ticket, Refusal.FULL, now)
         if not self._line:
-            self._drain.begins(now, self._unstarted_tokens, self._backlog_s(now))
+            self._drain.begins(now, max(self._unstarted_tokens, ticket.tokens), self._begins_at - now)
         self._line.add(ticket)
         return Arrival(False, tuple(out))
 
@@ -136,12 +150,13 @@ class AdmissionQueue:
         self._in_doorway = ticket
         return ticket
 
-    def routed(self, ticket: Ticket, queue_s: float | None, now: float) -> None:
-        """It was placed where `queue_s` of work is before it; None: nobody knows."""
+    def routed(self, ticket: Ticket, predicted: Predicted | None) -> None:
+        """It was placed where this is predicted; None: nobody knows."""
         if ticket is self._in_doorway:
             self._in_doorway = None
-        if queue_s is not None:
-            self._begins_at = now + queue_s
+        self._has_little_to_do = predicted is None or (
+            predicted.crowd <= _FEW and predicted.queue_s <= _LITTLE * SHARE_OF_REPLICAS * self._longest_s
+        )
 
     def started(self, ticket: Ticket) -> None:
         """Its first token came."""
@@ -176,17 +191,14 @@ class AdmissionQueue:
 
     def wait_s(self, ticket: Ticket, now: float) -> float | None:
         """How long it would stand in line from now on; None while nobody knows how fast the line moves."""
-        own_s = self._drain.seconds_for(ticket.tokens)
-        if own_s is None:
-            return None
-        ahead_s = self._drain.seconds_for(self._line.ahead_of(ticket)) or 0.0
-        return ahead_s + max(own_s, self._closed_s(now))
+        in_line_s = self._drain.seconds_for(self._line.ahead_of(ticket) + ticket.tokens, now)
+        return None if in_line_s is None else max(in_line_s, self._closed_s(now))
 
     def opens_in_s(self, now: float) -> float | None:
         """When `release` is to be asked again though nothing else happens; None: not until something does."""
-        if self._in_doorway is not None or not self._line or not self._unstarted:
+        if self._in_doorway is not None or not self._line or not (closed_s := self._closed_s(now)):
             return None
-        return self._closed_s(now) or None
+        return max(closed_s, _SHORTEST_PAUSE_S)
 
     def statistics(self) -> AdmissionStatistics:
         """A snapshot, O(waiting tenants)."""
@@ -210,18 +222,31 @@ class AdmissionQueue:
         assert not any(ticket in self._line for ticket in self._inside)
         assert self._drain.measuring == bool(self._line)
 
+    def _goes_at_once(self, ticket: Ticket, now: float) -> bool:
+        """Whether it goes as it comes. Who is in more of a hurry than others needs a forecast of its own."""
+        if self._has_little_to_do and ticket.longest_s >= self._longest_s:
+            return self._fits(ticket)
+        return self._is_open(ticket, now)
+
     def _is_open(self, ticket: Ticket, now: float) -> bool:
-        """Whether there is room, and the replicas will begin soon. With nothing to begin with, they do at once."""
-        if self._in_flight + ticket.outputs > self._settings.max_outputs:
+        """Whether there is room, and the replicas will begin soon. Someone always may be inside, whatever is forecast:
+        what the others have to do may be more than anybody sees here.
+        """
+        if not self._fits(ticket):
             return False
-        return not self._unstarted or self._backlog_s(now) <= self._at_replicas_s
+        at_replicas_s = SHARE_OF_REPLICAS * min(self._longest_s, ticket.longest_s)
+        if not self._inside or at_replicas_s == inf or (ahead := self._forecast(ticket, now)) is None:
+            return True
+        closed_s = max(0.0, ahead.queue_s - at_replicas_s, ahead.room_s)
+        self._begins_at, self._opens_at = now + ahead.queue_s + ahead.room_s, now + closed_s
+        return not closed_s
+
+    def _fits(self, ticket: Ticket) -> bool:
+        return self._in_flight + ticket.outputs <= self._settings.max_outputs
 
     def _closed_s(self, now: float) -> float:
-        """How long the replicas still have too much queued."""
-        return max(0.0, self._backlog_s(now) - self._at_replicas_s) if self._unstarted else 0.0
-
-    def _backlog_s(self, now: float) -> float:
-        return self._begins_at - now
+        """How long the replicas still have too much to do, as far as was foreseen."""
+        return max(0.0, self._opens_at - now)
 
     def _enter(self, ticket: Ticket) -> None:
         self._inside.add(ticket)

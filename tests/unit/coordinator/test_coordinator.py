@@ -146,6 +146,9 @@ class Pair:
         work = Work(100, 0.5, 4, 102, 7, prefill_keys=(1, 2), decode_keys=(3,))
         return Decision("d0", "p0", "the pair", Predicted(0.0, 0.5, 0.1, 0.1, 0.1, 100, 0), work)
 
+    def outlook(self, request: RouteRequest, fleet: Fleet, now: float) -> Predicted | None:
+        return None
+
 
 @in_virtual_time
 async def test_what_was_predicted_of_a_pair_is_not_held_against_decode_alone() -> None:

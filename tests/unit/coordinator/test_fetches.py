@@ -8,7 +8,7 @@ from cluster.coordinator.attempt import LEAST_PATIENCE_S
 from cluster.coordinator.workers import Leg
 from cluster.dataplane.frames import Fetch as FetchFrame
 from routing.fleet import Fleet
-from routing.router import Decision, Fetch, Rng, RouteRequest
+from routing.router import Decision, Fetch, Predicted, Rng, RouteRequest
 from tests.simulation.virtual_clock import run_virtual
 from tests.simulation.world import SETTINGS, Client, World, request
 from tests.unit.coordinator.test_coordinator import behave
@@ -24,6 +24,9 @@ class Always:
 
     def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
         return self.decision
+
+    def outlook(self, request: RouteRequest, fleet: Fleet, now: float) -> Predicted | None:
+        return None
 
 
 def legs_of(decision: Decision) -> dict[str, Leg]:
