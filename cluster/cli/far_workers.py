@@ -47,7 +47,7 @@ class FarWorkers:
 def _pools() -> list[DeploymentHandle]:
     applications = serve.status().applications
     pools = [
-        serve.get_deployment_handle(name, application)
+        _handle(name, application)
         for application, status in applications.items()
         for name in DEPLOYMENTS
         if name in status.deployments
@@ -55,6 +55,14 @@ def _pools() -> list[DeploymentHandle]:
     if not pools:
         raise NothingRuns("no worker of Baton runs on that Ray cluster: is an application deployed?")
     return pools
+
+
+def _handle(name: str, application: str) -> DeploymentHandle:
+    """One that works outside of an event loop, whatever this process's Serve flags are."""
+    handle = serve.get_deployment_handle(name, application)
+    if not handle.is_initialized:
+        handle._init(_run_router_in_separate_loop=True)
+    return handle
 
 
 def _ask(pool: DeploymentHandle, method: str, *args: object) -> list[Any]:
