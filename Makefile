@@ -63,7 +63,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-reuse bench-eviction stress-store bench-store chaos chaos-no-prefill conformance
+.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-reuse bench-eviction stress-store bench-store chaos chaos-real chaos-no-prefill conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -103,6 +103,9 @@ stress-store: $(READY) ## ten million operations of three engines on the store's
 
 chaos: $(READY) ## ten minutes of killed workers, stores, connections and controllers under load; every token checked (ARGS="--minutes 1")
 	$(BIN)/python -m tests.chaos.run $(ARGS)
+
+chaos-real: $(READY) ## each part of a service with real engines killed, stopped or cut off under load, one by one (ARGS="--only 1P+2D")
+	$(BIN)/python -m tests.chaos.real_engines $(ARGS)
 
 chaos-no-prefill: $(READY) ## the only prefill worker killed and kept down, beside a fleet without one (ARGS="--rounds 1")
 	$(BIN)/python -m tests.chaos.no_prefill $(ARGS)

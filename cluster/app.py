@@ -32,7 +32,7 @@ HEALTH_PERIOD_S = 2.0
 has on its engine, and its streams have gone on elsewhere by then."""
 
 HEALTH_TIMEOUT_S = 30.0
-"""A replica answers within a turn of its loop, on a machine that is busy; so long silent, it is stuck."""
+"""A replica answers within a turn of its loop, on a machine that is busy; three times so long silent, it is stuck."""
 
 
 def build(config: BatonConfig) -> serve.Application:

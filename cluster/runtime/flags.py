@@ -8,6 +8,8 @@
 - HAProxy's socket names are single letters because Ray puts a folder of 56 characters before them.
 - The proxies are looked at every second and given up after three looks: by default an HAProxy that died is missed for
   half a minute. A slow machine gets more time to start them.
+- A replica that is ill is killed: its streams have gone on elsewhere, and one that has been stopped would keep its
+  accelerator for as long as streams may take to drain.
 - Ray tells the driver of every worker process that dies and of every call to Serve's controller that this fails. The
   board says which replica is gone; the rest is in Ray's logs.
 """
@@ -41,6 +43,7 @@ def serve_flags(mark: RunMark | None = None) -> dict[str, str]:
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback_port),
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "30",
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+        "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
         BINARY: str(haproxy_launcher(folder, config)),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(config),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a"),

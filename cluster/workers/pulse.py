@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 SMOOTHING = 0.5
-"""Weight of the newest of the small steps in what one takes."""
+"""Weight of a small step that took longer than those before: it may have waited for the machine."""
 
 UNSEEN_LOOKS = 2
 """Looks that come later than this many pauses between two say that the looker itself was held up."""
@@ -74,4 +74,4 @@ class Pulse:
     def small_step(self, took_s: float) -> None:
         """A step of a few tokens, which it made when asked for one, took so long."""
         before_s = self._small_step_s or took_s
-        self._small_step_s = before_s + SMOOTHING * (took_s - before_s)
+        self._small_step_s = min(took_s, before_s + SMOOTHING * (took_s - before_s))
