@@ -15,13 +15,16 @@ from typing import Any
 
 import msgspec
 
+from cluster.coordinator.admission.queue import AdmissionSettings
 from cluster.coordinator.coordinator import Coordinator, CoordinatorSettings
+from cluster.coordinator.routing_choice import Routing
 from cluster.coordinator.workers import GenerationRequest, Leg
 from cluster.dataplane.frames import Delta, Handoff, Role
 from cluster.dataplane.pool import WorkerPool
 from cluster.dataplane.stream import WorkerStream
 from cluster.engines.simulated.engine import SimulatedEngine
 from cluster.engines.simulated.settings import SimulatedSettings, StoreAccess
+from cluster.gateway.kv_index_feed import KvIndexFeed
 from cluster.gateway.metrics import GatewayMetrics
 from cluster.workers.worker import Worker
 from kvtransfer.aclient import AsyncStoreClient
@@ -39,6 +42,7 @@ PAUSE_S = 0.02
 """Between two requests of a client: a test that waits for something else does not keep the machine busy."""
 BLOCK = 16
 PROMPT_BLOCKS = PROMPT_TOKENS // BLOCK
+EVERYBODY_WAITS = AdmissionSettings(max_wait_s=None)
 SHAPE = Shape(BLOCK, max_model_len=512, device_blocks=512)
 
 
@@ -65,11 +69,11 @@ class Pools:
 
     async def ask(self, prompt: Sequence[int]) -> None:
         """One request, answered with exactly the right tokens."""
-        await self._right(self.coordinator.generate(self._request(prompt)), prompt)
+        await self._right(self.coordinator.generate(self.request(prompt)), prompt)
 
     async def ask_decode(self, prompt: Sequence[int], handoff_id: str) -> None:
         """The decode leg alone, of a hand-off that is announced to its own node's store."""
-        request = self._request(prompt)
+        request = self.request(prompt)
         leg = Leg("decode", request, request.sampling, Handoff(handoff_id, "", DEADLINE_S), DEADLINE_S)
         await self._right(_deltas(self.pool.open("decode 0", leg)), prompt)
 
@@ -79,9 +83,10 @@ class Pools:
             for _ in range(times):
                 clients.create_task(self.ask(prompt))
 
-    def _request(self, prompt: Sequence[int]) -> GenerationRequest:
-        sampling = msgspec.msgpack.encode({"max_tokens": ANSWER_TOKENS, "temperature": 0.0, "ignore_eos": True})
-        return GenerationRequest(f"r{next(self.numbers)}", list(prompt), sampling, ANSWER_TOKENS)
+    def request(self, prompt: Sequence[int], tokens: int = ANSWER_TOKENS) -> GenerationRequest:
+        """A request for so many tokens."""
+        sampling = msgspec.msgpack.encode({"max_tokens": tokens, "temperature": 0.0, "ignore_eos": True})
+        return GenerationRequest(f"r{next(self.numbers)}", list(prompt), sampling, tokens)
 
     async def _right(self, answer: AsyncIterator[Sequence[Delta]], prompt: Sequence[int]) -> None:
         tokens: list[int] = []
@@ -173,26 +178,33 @@ class Load:
 
 @asynccontextmanager
 async def pools(
-    model: Path, prefill: Sequence[Reached], decode: Sequence[Reached], **engine: Any
+    model: Path,
+    prefill: Sequence[Reached],
+    decode: Sequence[Reached],
+    shape: Shape = SHAPE,
+    routing: Routing | None = None,
+    admission: AdmissionSettings = EVERYBODY_WAITS,
+    **engine: Any,
 ) -> AsyncIterator[Pools]:
-    """A worker over each of these stores, which may be the same."""
-    ledger = Ledger()
+    """A worker over each of these stores, which may be the same. Without a `routing` work is spread evenly."""
+    ledger = routing.ledger if routing is not None else Ledger()
+    router = routing.router if routing is not None else LeastWork(LeastWorkSettings(), ledger)
+    feed = KvIndexFeed(routing.index, routing.gone) if routing is not None else None
     roles: list[tuple[Role, Sequence[Reached]]] = [("prefill", prefill), ("decode", decode)]
     async with AsyncExitStack() as stack:
         members: list[Member] = []
-        pool = WorkerPool(pool_settings())
+        pool = WorkerPool(pool_settings(), feed)
         addresses: dict[str, str] = {}
         for role, stores in roles:
             for number, store in enumerate(stores):
-                name, made = f"{role} {number}", await _engine(model, store, **engine)
-                worker = await stack.enter_async_context(running_worker(name, store, made, SHAPE, role))
+                name, made = f"{role} {number}", await _engine(model, store, shape, **engine)
+                worker = await stack.enter_async_context(running_worker(name, store, made, shape, role))
                 addresses[name] = worker.address
                 members.append(Member(name, worker, made, store))
         await stack.enter_async_context(pool)
         pool.update(addresses)
         await pool.wait_for(lambda fleet: sum(r.ready for r in fleet.replicas.values()) == len(members), DEADLINE_S)
-        router = LeastWork(LeastWorkSettings(), ledger)
-        bounds = CoordinatorSettings(handoff_s=DEADLINE_S)
+        bounds = CoordinatorSettings(handoff_s=DEADLINE_S, admission=admission)
         coordinator = Coordinator(pool, router, ledger, time.monotonic, random.Random(0), bounds, GatewayMetrics())
         yield Pools(settings(model, **engine), members, pool, coordinator, ledger)
 
@@ -205,6 +217,7 @@ async def _deltas(stream: WorkerStream) -> AsyncIterator[Sequence[Delta]]:
             return
 
 
-async def _engine(model: Path, store: Reached, **changes: Any) -> SimulatedEngine:
+async def _engine(model: Path, store: Reached, shape: Shape, **changes: Any) -> SimulatedEngine:
     access = StoreAccess(store.socket_name, SECRET, load_s=1.0, retry_s=0.05)
-    return await SimulatedEngine.create(settings(model, device_blocks=SHAPE.device_blocks, store=access, **changes))
+    bounds = {"device_blocks": shape.device_blocks, "max_model_len": shape.max_model_len}
+    return await SimulatedEngine.create(settings(model, store=access, **bounds, **changes))
