@@ -15,7 +15,7 @@ import msgspec
 
 from kvtransfer.arena import Arena
 from kvtransfer.errors import FramingError, RequestRefused, StoreLost, StoreRefused
-from kvtransfer.framing import FrameBuffer, frame
+from kvtransfer.framing import BodyDecoder, FrameBuffer, frame
 from kvtransfer.greeting import Refused, answer, verdict
 from kvtransfer.inspection import Statistics, StoreStatistics
 from kvtransfer.protocol import (
@@ -46,7 +46,7 @@ RECEIVE_BYTES = 256 * 1024
 R = TypeVar("R")
 
 _encode = msgspec.msgpack.Encoder().encode
-_reply: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Reply | Refused)
+_reply = BodyDecoder[Any](Reply | Refused)
 
 
 class StoreClient:
@@ -159,7 +159,7 @@ class StoreClient:
             try:
                 self._sock.sendall(frame(_encode(request)))
                 reply = _reply.decode(self._next_body())
-            except (OSError, FramingError, msgspec.MsgspecError) as error:
+            except (OSError, FramingError) as error:
                 self.close()
                 raise StoreLost(str(error) or type(error).__name__) from error
             except BaseException:

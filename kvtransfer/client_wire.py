@@ -3,14 +3,12 @@
 import asyncio
 from typing import Any, cast
 
-import msgspec
-
 from kvtransfer.errors import FramingError, StoreLost, StoreRefused
-from kvtransfer.framing import FrameBuffer
+from kvtransfer.framing import BodyDecoder, FrameBuffer
 from kvtransfer.greeting import Refused
 from kvtransfer.protocol import Reply
 
-_reply: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Reply | Refused)
+_reply = BodyDecoder[Any](Reply | Refused)
 
 
 class ClientWire(asyncio.Protocol):
@@ -35,7 +33,7 @@ class ClientWire(asyncio.Protocol):
                     self._deliver(_reply.decode(body))
                 else:
                     self.greeting.put_nowait(body)
-        except (FramingError, msgspec.MsgspecError) as error:
+        except FramingError as error:
             self.fail(StoreLost(str(error)))
 
     def connection_lost(self, error: Exception | None) -> None:

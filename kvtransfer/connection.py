@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from kvtransfer.errors import FramingError, StoreRefused
-from kvtransfer.framing import FrameBuffer, frame
+from kvtransfer.framing import BodyDecoder, FrameBuffer, frame
 from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome, refusal
 from kvtransfer.inspection import Verify
 from kvtransfer.protocol import (
@@ -40,7 +40,7 @@ from kvtransfer.watch import KeyWatch
 logger = logging.getLogger(__name__)
 
 _encode = msgspec.msgpack.Encoder().encode
-_request: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Request)
+_request = BodyDecoder[Any](Request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,6 @@ class StoreConnection(asyncio.Protocol):
                 self._received(body)
         except (FramingError, StoreRefused) as error:
             self._refuse(error)
-        except msgspec.MsgspecError as error:
-            self._refuse(StoreRefused(f"bad frame: {error}"))
 
     def _received(self, body: bytes) -> None:
         if self._session is None:

@@ -8,7 +8,8 @@ KvTransferError
 ├── NeverAnnounced      a hand-off has no blocks to wait for
 └── FramingError        the peer sent what is not a frame; the connection must be closed
     ├── FrameTooLarge
-    └── FrameTruncated
+    ├── FrameTruncated
+    └── FrameInvalid
 """
 
 
@@ -48,6 +49,10 @@ class FrameTruncated(FramingError):
 
     def __init__(self) -> None:
         super().__init__("connection ended inside a frame")
+
+
+class FrameInvalid(FramingError):
+    """A whole frame, whose body is no message of this protocol."""
 
 
 class NeverAnnounced(KvTransferError):

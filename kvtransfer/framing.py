@@ -1,15 +1,20 @@
 """Frames on a byte stream: an unsigned 32-bit little-endian length, then that many bytes. Pure.
 
 Every protocol of Baton is cut so. Bytes go in, whole frames come out. A length above the maximum raises
-`FrameTooLarge` before the frame's bytes are waited for.
+`FrameTooLarge` before the frame's bytes are waited for; a body that is no message raises `FrameInvalid`.
 """
 
 from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
 
-from kvtransfer.errors import FrameTooLarge
+import msgspec
+
+from kvtransfer.errors import FrameInvalid, FrameTooLarge
 
 LENGTH_BYTES = 4
 DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
+
+T = TypeVar("T")
 
 
 def frame(body: bytes) -> bytes:
@@ -56,3 +61,19 @@ class FrameBuffer:
     def is_inside_frame(self) -> bool:
         """Whether an end of the stream now would cut a frame."""
         return bool(self._waiting)
+
+
+class BodyDecoder(Generic[T]):
+    """Bodies of frames as messages of one type, which is checked. A peer may send anything: whatever a decoder raises
+    for it, values nested too deeply included, is `FrameInvalid`.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+
+    def decode(self, body: bytes | memoryview) -> T:
+        """The message. Raises `FrameInvalid`."""
+        try:
+            return self._decode(body)  # type: ignore[no-any-return]  # a union is not a type for mypy
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise FrameInvalid(f"bad frame: {error}") from None

@@ -7,7 +7,8 @@ wrong protocol version, secret or fingerprint is answered with the reason (`Refu
 import msgspec
 
 from kvtransfer.auth import is_proven, make_nonce, prove
-from kvtransfer.errors import FramingError, StoreRefused
+from kvtransfer.errors import FrameInvalid, FramingError, StoreRefused
+from kvtransfer.framing import BodyDecoder
 
 PROTOCOL_VERSION = 5
 
@@ -45,9 +46,9 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_greet = msgspec.msgpack.Decoder(Greet)
-_challenge = msgspec.msgpack.Decoder(Challenge)
-_verdict: msgspec.msgpack.Decoder[Welcome | Refused] = msgspec.msgpack.Decoder(Welcome | Refused)
+_greet = BodyDecoder[Greet](Greet)
+_challenge = BodyDecoder[Challenge](Challenge)
+_verdict = BodyDecoder[Welcome | Refused](Welcome | Refused)
 
 
 class Gatekeeper:
@@ -66,7 +67,7 @@ class Gatekeeper:
         """The newcomer's greeting, if it may come in. Raises `StoreRefused` with the reason."""
         try:
             greet = _greet.decode(body)
-        except msgspec.MsgspecError as error:
+        except FrameInvalid as error:
             raise StoreRefused(f"bad greeting: {error}") from None
         if greet.protocol != PROTOCOL_VERSION:
             raise StoreRefused(f"protocol {greet.protocol}, this store speaks {PROTOCOL_VERSION}")
@@ -81,7 +82,7 @@ def answer(challenge: bytes, secret: bytes, fingerprint: str, name: str) -> byte
     """The body of the frame that answers a challenge. Raises `StoreRefused` when the peer speaks another protocol."""
     try:
         received = _challenge.decode(challenge)
-    except msgspec.MsgspecError as error:
+    except FrameInvalid as error:
         raise StoreRefused(f"bad challenge: {error}") from None
     if received.protocol != PROTOCOL_VERSION:
         raise StoreRefused(f"the store speaks protocol {received.protocol}, this side {PROTOCOL_VERSION}")
@@ -92,7 +93,7 @@ def verdict(body: bytes) -> Welcome:
     """What the peer said to the greeting. Raises `StoreRefused`."""
     try:
         message = _verdict.decode(body)
-    except msgspec.MsgspecError as error:
+    except FrameInvalid as error:
         raise StoreRefused(f"bad answer to the greeting: {error}") from None
     if isinstance(message, Refused):
         raise StoreRefused(message.reason)

@@ -11,14 +11,12 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-import msgspec
-
 from cluster.dataplane.frames import Delta, FromGateway, FromWorker
 from cluster.dataplane.outbox import Outbox
 from cluster.errors import ProtocolViolation
 from configs.schema import TimeoutConfig
 from kvtransfer.errors import FramingError
-from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES, FrameBuffer
+from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES, BodyDecoder, FrameBuffer
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +62,7 @@ class FrameReceiver(Protocol):
 class FrameConnection(asyncio.Protocol):
     """The transport's protocol; see the module's text."""
 
-    def __init__(
-        self, decoder: "msgspec.msgpack.Decoder[Any]", receiver: FrameReceiver, settings: ConnectionSettings
-    ) -> None:
+    def __init__(self, decoder: BodyDecoder[Any], receiver: FrameReceiver, settings: ConnectionSettings) -> None:
         self.outbox = Outbox(settings.max_frame_bytes)
         self._decode = decoder.decode
         self._receiver = receiver
@@ -157,7 +153,7 @@ class FrameConnection(asyncio.Protocol):
                 if self._closing:
                     return
                 self._receiver.received(self._decode(body))
-        except (ProtocolViolation, FramingError, msgspec.MsgspecError) as error:
+        except (ProtocolViolation, FramingError) as error:
             log.warning("closing the data-plane connection with %s: %s", self.peer, error)
             self.abort(str(error))
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from kvtransfer.framing import BodyDecoder
 from kvtransfer.framing import frame as framed
 
 PROTOCOL_VERSION = 6
@@ -287,8 +288,8 @@ FromWorker = Challenge | Welcome | Refused | Deltas | StreamFailed | Load | KvEv
 FromGateway = Hello | Generate | Abort | SourceLost | LetGo | Ping
 
 _encoder = msgspec.msgpack.Encoder()
-from_worker: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromWorker)
-from_gateway: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(FromGateway)
+from_worker = BodyDecoder[Any](FromWorker)
+from_gateway = BodyDecoder[Any](FromGateway)
 
 
 def encode(frame: FromWorker | FromGateway) -> bytes:

@@ -117,7 +117,7 @@ def _decode_sampling(request: EngineRequest, leg: str) -> SamplingParams:
     """
     try:
         sampling = _sampling.decode(request.sampling)
-    except (msgspec.MsgspecError, ValueError, TypeError) as error:
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
         raise InvalidRequest(f"sampling parameters: {error}") from error
     sampling.output_kind = RequestOutputKind.DELTA
     ours = {

@@ -12,8 +12,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
 
-import msgspec
-
 from cluster.dataplane.frames import Delta, FailureKind, Generate, LegReport
 from cluster.dataplane.legs import LegSink, LegWork
 from cluster.dataplane.token_ids import unpack_token_ids
@@ -145,10 +143,7 @@ class Leg:
         self._sink.end()
 
     def _finish(self) -> Finish:
-        try:
-            return Finish(len(self._generate.emitted) or count_outputs(bytes(self._generate.sampling)))
-        except msgspec.MsgspecError as error:
-            raise InvalidRequest(f"these are no sampling parameters: {error}") from error
+        return Finish(len(self._generate.emitted) or count_outputs(bytes(self._generate.sampling)))
 
     async def _fetch(self) -> Held | None:
         """Bring the blocks that the gateway found on another node, if it did. However it ends, the engine goes on."""

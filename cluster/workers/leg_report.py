@@ -7,6 +7,7 @@ import msgspec
 
 from cluster.dataplane.frames import Delta, LegReport
 from cluster.engines.engine import EngineRequest
+from cluster.errors import InvalidRequest
 from cluster.workers.hold import Held
 
 
@@ -18,8 +19,11 @@ _outputs = msgspec.msgpack.Decoder(_Outputs)
 
 
 def count_outputs(sampling: bytes) -> int:
-    """How many outputs these SamplingParams ask for. Raises `msgspec.MsgspecError` when they are none."""
-    return max(1, _outputs.decode(sampling).n or 1)
+    """How many outputs these SamplingParams ask for. Raises `InvalidRequest` when they are none."""
+    try:
+        return max(1, _outputs.decode(sampling).n or 1)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidRequest(f"these are no sampling parameters: {error}") from error
 
 
 class Finish:

@@ -27,7 +27,7 @@ class Dial:
     family: int = socket.AF_INET
 
     async def connect(self) -> FrameSocket:
-        """A greeted connection. Raises `OSError`, `KvTransferError` and `msgspec.MsgspecError`."""
+        """A greeted connection. Raises `OSError` and `KvTransferError`."""
         self.family, self.where = await resolve(self.host, self.port)
         sock = self.open()
         try:

@@ -29,6 +29,8 @@ from typing import Literal
 
 import msgspec
 
+from kvtransfer.framing import BodyDecoder
+
 
 class Join(msgspec.Struct, frozen=True, tag="join"):
     """This connection is a lane of a session."""
@@ -128,7 +130,7 @@ FromDestination = Pull | Want | Take | Cancel | Alive
 FromSource = Session | Memory | Announced | Ready | Ended | Alive
 
 encode = msgspec.msgpack.Encoder().encode
-first_from_destination: msgspec.msgpack.Decoder[FirstFromDestination] = msgspec.msgpack.Decoder(FirstFromDestination)
-from_destination: msgspec.msgpack.Decoder[FromDestination] = msgspec.msgpack.Decoder(FromDestination)
-from_source: msgspec.msgpack.Decoder[FromSource] = msgspec.msgpack.Decoder(FromSource)
-payload: msgspec.msgpack.Decoder[Payload] = msgspec.msgpack.Decoder(Payload)
+first_from_destination = BodyDecoder[FirstFromDestination](FirstFromDestination)
+from_destination = BodyDecoder[FromDestination](FromDestination)
+from_source = BodyDecoder[FromSource](FromSource)
+payload = BodyDecoder[Payload](Payload)

@@ -6,8 +6,6 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from kvtransfer.errors import FramingError, KvTransferError, StoreLost
 from kvtransfer.framing import frame
 from kvtransfer.greeting import MAX_GREETING_BYTES, answer, verdict
@@ -62,7 +60,7 @@ class LandingLane:
             lane.send([memoryview(frame(encode(join)))])
             while (body := lane.receive(MAX_GREETING_BYTES)) is not None:
                 self._land(lane, body)
-        except (OSError, KvTransferError, msgspec.MsgspecError) as error:
+        except (OSError, KvTransferError) as error:
             self.fault = error
         finally:
             self._sock.close()

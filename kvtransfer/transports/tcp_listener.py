@@ -7,8 +7,6 @@ import logging
 import socket
 from collections.abc import Callable
 
-import msgspec
-
 from kvtransfer.errors import FramingError, StoreRefused
 from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome
 from kvtransfer.tasks import TaskSet
@@ -103,8 +101,6 @@ class Listener:
                 await self._control(name, connection)
         except (FramingError, StoreRefused) as error:
             await refuse(name, connection, error)
-        except msgspec.MsgspecError as error:
-            await refuse(name, connection, StoreRefused(f"bad frame: {error}"))
         except OSError as error:
             logger.info("%s is gone: %s", name, error or type(error).__name__)
         finally:

@@ -103,7 +103,7 @@ class PullSession:
             self._begun.set()
             self._tasks.spawn(self._beat(control))
             await self._read(control)
-        except (OSError, KvTransferError, msgspec.MsgspecError) as error:
+        except (OSError, KvTransferError) as error:
             self._blame(error)
         finally:
             self.abort()

@@ -10,8 +10,6 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import astuple
 
-import msgspec
-
 from kvtransfer.errors import FramingError, NeverAnnounced, RequestRefused, StoreRefused
 from kvtransfer.greeting import refusal
 from kvtransfer.signals import Signals
@@ -88,7 +86,7 @@ class PushSession:
             try:
                 while (body := await self._control.receive()) is not None:
                     self._received(from_destination.decode(body), group)
-            except (FramingError, StoreRefused, msgspec.MsgspecError, OSError) as error:
+            except (FramingError, StoreRefused, OSError) as error:
                 fault = error
             beat.cancel()
             for push in self._pushes.values():

@@ -58,7 +58,7 @@ def decode(encoded: bytes) -> Sampling:
     """Read and check; raises `InvalidRequest` for what no engine could do."""
     try:
         sampling = _decoder.decode(encoded)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidRequest(f"sampling parameters: {error}") from error
     _check(sampling)
     return sampling

@@ -25,6 +25,7 @@ from cluster.dataplane.frames import (
     encode,
 )
 from cluster.dataplane.pool import WorkerPool
+from kvtransfer.framing import frame
 from tests.unit.dataplane.peers import (
     IDLE,
     RawGateway,
@@ -96,6 +97,8 @@ async def test_a_stranger_writes_no_line_of_its_own_into_the_log(caplog) -> None
         (b"\xff\xff\xff\xff", "4294967295 bytes"),
         ((5000).to_bytes(4, "little"), "frame of 5000 bytes exceeds the maximum of 4096 bytes"),
         (b"\x01\0\0\0\xc1", "MessagePack"),
+        (frame(b"\x91" * 4000), "bad frame: Expected `object`, got `array`"),
+        (frame(b"\x82\xa1a" + b"\x91" * 4000), "bad frame: maximum recursion depth exceeded"),
         (encode(Pong(1)), "Invalid value"),
         (encode(Abort(1)), "Abort before the greeting"),
         (b"GET / HTTP/1.1\r\nHost: worker\r\n\r\n", "bytes"),

@@ -11,6 +11,9 @@ from kvtransfer.transports.tcp_frames import Alive, encode
 
 DEADLINE_S = 5
 
+GARBAGE = (b"\xc1garbage", b"\x82\xa1a" + b"\x91" * 4000)
+"""Bodies that are no message: no MessagePack, and a map whose first value is nested without end."""
+
 T = TypeVar("T")
 
 SIGN_OF_LIFE = encode(Alive())

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvtransfer.errors import FrameTooLarge
-from kvtransfer.framing import FrameBuffer, frame
+from kvtransfer.errors import FrameInvalid, FrameTooLarge
+from kvtransfer.framing import BodyDecoder, FrameBuffer, frame
 
 
 @settings(deadline=None)
@@ -29,3 +29,9 @@ def test_a_length_above_the_maximum_is_refused_before_its_bytes_come() -> None:
     buffer.feed((11).to_bytes(4, "little"))
     with pytest.raises(FrameTooLarge, match="frame of 11 bytes exceeds the maximum of 10 bytes"):
         buffer.next_frame()
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91" * 4000, b"\xdd\xff\xff\xff\xff", b"\xa1\xff"])
+def test_a_body_that_is_no_message_is_refused_whatever_is_wrong_with_it(body: bytes) -> None:
+    with pytest.raises(FrameInvalid, match="bad frame: "):
+        BodyDecoder[object](object).decode(body)

@@ -18,7 +18,7 @@ from kvtransfer.protocol import Reserve
 from kvtransfer.server import StoreServer
 from kvtransfer.transports.loopback import LoopbackNetwork
 from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, Connect, MakeServer, until
-from tests.unit.kvtransfer.raw_peer import RawPeer
+from tests.unit.kvtransfer.raw_peer import GARBAGE, RawPeer
 
 KEYS = [bytes([i]) * 32 for i in range(20)]
 
@@ -106,9 +106,10 @@ async def test_who_does_not_greet_in_time_is_refused(make_server: MakeServer) ->
 
 
 @pytest.mark.usefixtures("witness")
-async def test_garbage_after_the_greeting_is_refused(server: StoreServer) -> None:
+@pytest.mark.parametrize("body", GARBAGE, ids=["no MessagePack", "nested without end"])
+async def test_garbage_after_the_greeting_is_refused(server: StoreServer, body: bytes) -> None:
     peer = await greeted(server)
-    peer.writer.write(frame(b"\xc1garbage"))
+    peer.writer.write(frame(body))
     assert (await peer.refusal()).startswith("bad frame: ")
 
 

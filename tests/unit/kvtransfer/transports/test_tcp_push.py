@@ -26,7 +26,7 @@ from kvtransfer.transports.tcp_frames import (
     Want,
 )
 from tests.unit.kvtransfer.conftest import FINGERPRINT, QUICK, SECRET, SLOT_BYTES, until
-from tests.unit.kvtransfer.raw_peer import RawPeer
+from tests.unit.kvtransfer.raw_peer import GARBAGE, RawPeer
 from tests.unit.kvtransfer.transports.tcp_peers import KEYS, Knock, fill, greeted, lane_of, let_in
 
 
@@ -68,13 +68,14 @@ async def test_a_wrong_secret_is_refused_and_others_are_served(
     await pull_goes_on(transport)
 
 
-async def test_garbage_is_refused(knock: Knock) -> None:
+@pytest.mark.parametrize("body", GARBAGE, ids=["no MessagePack", "nested without end"])
+async def test_garbage_is_refused(knock: Knock, body: bytes) -> None:
     peer = await knock()
     await peer.receive(Challenge)
     peer.writer.write(b"GET / HTTP/1.1\r\n\r\n")
     assert await peer.refusal() == "frame of 542393671 bytes exceeds the maximum of 4096 bytes"
     peer = await greeted(knock)
-    peer.writer.write(frame(b"\xc1garbage"))
+    peer.writer.write(frame(body))
     assert (await peer.refusal()).startswith("bad frame: ")
     assert await peer.is_closed()
 
