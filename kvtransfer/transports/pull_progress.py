@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 
 from kvtransfer.arena import Arena
 from kvtransfer.errors import FramingError
-from kvtransfer.transport import BlockKey, BlockSink, HandoffState, Medium, PullResult
+from kvtransfer.transport import Asked, BlockKey, BlockSink, HandoffState, Medium, PullResult
 from kvtransfer.transports.tcp_frames import Ended
 
 
 class PullProgress:
     """Invariant: a position is taken at most once, and only if wanted; what is taken is committed or abandoned."""
 
-    def __init__(self, sink: BlockSink) -> None:
+    def __init__(self, asked: Asked, sink: BlockSink) -> None:
         self._sink = sink
+        self._most_blocks = len(asked) if isinstance(asked, list) else None  # a hand-off has as many as it has
         self._keys: Sequence[BlockKey] = ()
         self._wanted: set[int] | None = None  # None before the announcement
         self._taken: dict[int, int] = {}  # the checksum of each block on its way, by position
@@ -25,7 +26,11 @@ class PullProgress:
         return self._sink.arena
 
     def announced(self, keys: Sequence[BlockKey]) -> list[int]:
-        """What is missing here, as positions."""
+        """What is missing here, as positions. Once, and no more than was asked for; else raises `FramingError`."""
+        if self._wanted is not None:
+            raise FramingError("blocks are announced twice")
+        if self._most_blocks is not None and len(keys) > self._most_blocks:
+            raise FramingError(f"{len(keys)} blocks are announced, {self._most_blocks} were asked for")
         missing = set(self._sink.missing(keys))
         positions = [position for position, key in enumerate(keys) if key in missing]
         self._keys, self._wanted = keys, set(positions)

@@ -49,9 +49,9 @@ logger = logging.getLogger(__name__)
 class _Pull:
     """One pull of this session. `quiet` is set when it has ended and no lane writes for it."""
 
-    def __init__(self, sink: BlockSink) -> None:
+    def __init__(self, asked: Asked, sink: BlockSink) -> None:
         loop = asyncio.get_running_loop()
-        self.progress = PullProgress(sink)
+        self.progress = PullProgress(asked, sink)
         self.ended: asyncio.Future[PullResult] = loop.create_future()
         self.quiet: asyncio.Future[None] = loop.create_future()
         self.readings: list[asyncio.Task[None]] = []
@@ -112,7 +112,7 @@ class PullSession:
 
     async def pull(self, asked: Asked, sink: BlockSink, deadline_s: float) -> PullResult:
         """See `Transport.pull`."""
-        pull = _Pull(sink)
+        pull = _Pull(asked, sink)
         self._numbers += 1
         number = self._numbers
         self._pulls[number] = pull

@@ -166,6 +166,18 @@ def test_a_concluded_hand_off_fails_when_the_other_writer_of_its_block_goes(stor
     assert (before.state, after.state) == (HandoffState.PENDING, HandoffState.FAILED)
 
 
+def test_a_peer_that_announces_a_block_twice_makes_it_be_pinned_once(store: Store) -> None:
+    owner = store.open_owner()
+    store.reserve(owner, [b"k"])
+    store.commit(owner, [b"k"], [1])
+    sink = PullSink(store)
+    sink.missing([b"k", b"k"])
+    assert store.slot_statistics().pins == 1
+    sink.close()
+    assert store.slot_statistics().pins == 0
+    store.check()
+
+
 async def test_a_pull_that_waits_for_a_local_writer_goes_on_when_it_leaves(store: Store) -> None:
     writer, sink = store.open_owner(), PullSink(store)
     store.reserve(writer, KEYS[:1])

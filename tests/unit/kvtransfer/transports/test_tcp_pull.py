@@ -9,7 +9,7 @@ import pytest
 
 from kvtransfer.pulling import PullSink
 from kvtransfer.store import Store
-from kvtransfer.transport import HandoffState, Medium, PullResult
+from kvtransfer.transport import Asked, HandoffState, Medium, PullResult
 from kvtransfer.transports.tcp import TcpTransport
 from kvtransfer.transports.tcp_frames import (
     Announced,
@@ -28,6 +28,7 @@ from tests.unit.kvtransfer.raw_peer import RawPeer
 from tests.unit.kvtransfer.transports.tcp_peers import KEYS, FakeSource, fill
 
 StartPull = Callable[..., "asyncio.Task[PullResult]"]
+LABELS = [7, 8]
 
 
 @pytest.fixture
@@ -43,15 +44,15 @@ async def start_pull(transport: TcpTransport, store: Store, fake: FakeSource) ->
     """Starts pulls from `fake`; in the end every slot the transport reserved is committed or abandoned."""
     sinks: list[CarefulSink] = []
 
-    async def pull(deadline_s: float) -> PullResult:
+    async def pull(deadline_s: float, asked: Asked) -> PullResult:
         sink = CarefulSink(store)
         try:
-            return await transport.pull(fake.address, "h", sink, deadline_s)
+            return await transport.pull(fake.address, asked, sink, deadline_s)
         finally:
             sink.close()
             sinks.append(sink)
 
-    yield lambda deadline_s=10.0: asyncio.create_task(pull(deadline_s))
+    yield lambda deadline_s=10.0, asked="h": asyncio.create_task(pull(deadline_s, asked))
     await transport.close()
     assert [sink.open for sink in sinks] == [set() for _ in sinks]
 
@@ -112,6 +113,22 @@ async def test_a_block_that_comes_twice_closes_the_connection(fake: FakeSource, 
         lane.send(Payload(1, [0], SLOT_BYTES))
         lane.writer.write(b"x" * SLOT_BYTES)
     assert "position 0 was not asked for" in await failed(pull, peer, lane)
+
+
+async def test_a_second_announcement_of_a_pull_closes_the_connection(fake: FakeSource, start_pull: StartPull) -> None:
+    pull = start_pull()
+    peer, lane = await fake.taken()
+    peer.send(Announced(1, []))
+    assert "blocks are announced twice" in await failed(pull, peer, lane)
+
+
+async def test_more_blocks_than_were_asked_for_close_the_connection(fake: FakeSource, start_pull: StartPull) -> None:
+    pull = start_pull(asked=LABELS)
+    peer = await fake.controls.get()
+    peer.send(Session(b"session"))
+    await peer.receive(Pull)
+    peer.send(Announced(1, KEYS))
+    assert "3 blocks are announced, 2 were asked for" in await failed(pull, peer)
 
 
 @pytest.mark.parametrize("ready", [Ready(1, [3], [0], [0]), Ready(1, [0, 0], [0, 0], [0, 0]), Ready(1, [0], [], [0])])
