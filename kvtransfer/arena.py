@@ -53,7 +53,7 @@ class Arena:
         return self._view[index * self.slot_bytes : (index + 1) * self.slot_bytes]
 
     def views(self, indices: Iterable[int]) -> list[memoryview]:
-        """`slot` of each of these, which are slots."""
+        """`slot` of each of these, unchecked."""
         view, size = self._view, self.slot_bytes
         return [view[index * size : (index + 1) * size] for index in indices]
 

@@ -290,6 +290,8 @@ class StoreBooks:
             self._changed(key)
 
     def _apply(self, plan: HandoffPlan) -> None:
-        self._slots.pin_again(plan.pin)
-        self._slots.unpin(plan.unpin)
+        if plan.pin:
+            self._slots.pin_again(plan.pin)
+        if plan.unpin:
+            self._slots.unpin(plan.unpin)
         self._changed(*plan.changed)

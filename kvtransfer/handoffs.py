@@ -90,7 +90,7 @@ class HandoffTable:
         """These blocks can be read now, in these slots. Wakes whoever waits for one of them."""
         changed: dict[str, None] = {}
         pin: list[int] = []
-        for key in [key for key in slots if key in self._wanting]:
+        for key in [key for key in slots if key in self._wanting] if self._wanting else ():
             for handoff_id in sorted(self._wanting.pop(key)):
                 handoff = self._handoffs[handoff_id]
                 handoff.missing.discard(key)

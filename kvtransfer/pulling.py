@@ -38,8 +38,10 @@ class PullSink:
         """See `BlockSink`."""
         slots = self._store.reserve(self._owner, keys, self._tenant).slots
         arena = self._store.arena
-        views = iter(() if arena is None else arena.views([slot for slot in slots if slot is not None]))
-        return [None if slot is None else next(views) for slot in slots]
+        if arena is None:
+            return [None] * len(keys)
+        views = iter(arena.views(slot for slot in slots if slot is not None))
+        return [None if slot is None else next(views) for slot in slots] if None in slots else list(views)
 
     def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int], via: Medium) -> None:
         """See `BlockSink`."""
@@ -54,18 +56,20 @@ class PullSink:
     def pass_on(self, owner: Owner, handoff_id: str) -> int:
         """What is here of the announced blocks stays pinned for `owner`, as if it had gathered it; how many blocks."""
         self._store.pass_on(self._owner, owner, handoff_id)
-        others = [key for key in self.announced if key not in self._pinned]
-        return len(self._pinned) + len(self._store.gather(owner, handoff_id, others))
+        return len(self._pinned) + len(self._store.gather(owner, handoff_id, self._others()))
 
     async def settle(self) -> None:
         """Return when no announced block is being written by anybody. The caller brings the deadline."""
-        for key in self.announced:
-            if key not in self._pinned:
-                await self._store.until_written(key)
+        for key in self._others():
+            await self._store.until_written(key)
 
     def close(self) -> None:
         """Give back everything."""
         self._store.release_owner(self._owner)
+
+    def _others(self) -> list[BlockKey]:
+        """Announced blocks that were not here so far."""
+        return [key for key in self.announced if key not in self._pinned]
 
     def _pin(self, keys: Sequence[BlockKey]) -> None:
         self._pinned.update(self._store.gather(self._owner, "", keys))

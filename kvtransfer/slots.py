@@ -9,6 +9,7 @@ which tenant holds how many slots. A slot's number is stable while it is pinned:
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby
 
 from kvtransfer.eviction.shares import TenantShares
 from kvtransfer.slot_index import READABLE, SlotIndex
@@ -104,8 +105,8 @@ class SlotTable(SlotIndex):
         own = self._no_more_written(keys, owner)
         checksum_of = dict(zip(keys, checksums, strict=True))
         for entry in self._move(own.values(), SlotEvent.COMMIT):
-            entry.owner, entry.checksum = None, checksum_of[entry.key]
-        self._pin(own.values())
+            entry.owner, entry.checksum, entry.pins = None, checksum_of[entry.key], 1
+        self._pins += len(own)
         self._committed_blocks += len(own)
         self._tell(own, True)
         return own
@@ -132,7 +133,8 @@ class SlotTable(SlotIndex):
             if slot is None or self._slots[slot].state not in READABLE:
                 break
             slots.append(slot)
-        self._withdraw({slot for slot in slots if self._slots[slot].state is SlotState.COMMITTED})
+        unused = [slot for slot in slots if self._slots[slot].state is SlotState.COMMITTED]
+        self._withdraw(list(dict.fromkeys(unused)))
         self._pin(slots)
         return slots
 
@@ -161,11 +163,10 @@ class SlotTable(SlotIndex):
             (shared if entry.pins else last).append(slot)
         self._pins -= len(shared) + len(last)
         self._move(shared, SlotEvent.UNPIN)
-        for slot, entry in zip(last, self._move(last, SlotEvent.LAST_UNPIN), strict=True):
-            if entry.state is SlotState.COMMITTED:
-                self._shares.offer(entry.tenant, slot, entry.key)
-            else:
-                self._empty(slot)
+        self._move(last, SlotEvent.LAST_UNPIN)
+        self._offer([slot for slot in last if self._slots[slot].state is SlotState.COMMITTED])
+        for slot in [slot for slot in last if self._slots[slot].state is SlotState.FREE]:
+            self._empty(slot)
 
     def distrust(self, key: BlockKey) -> bool:
         """Forget a readable block: at once, or when its last pin goes. False when it is not here."""
@@ -262,15 +263,22 @@ class SlotTable(SlotIndex):
 
     def _touch(self, keys: Sequence[BlockKey]) -> None:
         """These count as used now: those that are here."""
-        for key in reversed([key for key in keys if key in self._by_key]):
-            slot = self._by_key[key]
-            if self._slots[slot].state is SlotState.COMMITTED:
-                self._withdraw([slot])
-                self._shares.offer(self._slots[slot].tenant, slot, key)
+        here = dict.fromkeys(self._by_key[key] for key in keys if key in self._by_key)
+        unused = [slot for slot in reversed(here) if self._slots[slot].state is SlotState.COMMITTED]
+        self._withdraw(unused)
+        self._offer(unused)
 
-    def _withdraw(self, slots: Iterable[int]) -> None:
-        for slot in slots:
-            self._shares.withdraw(self._slots[slot].tenant, slot)
+    def _offer(self, slots: Sequence[int]) -> None:
+        for tenant, held in groupby(slots, self._tenant):
+            offered = list(held)
+            self._shares.offer(tenant, offered, [self._slots[slot].key for slot in offered])
+
+    def _withdraw(self, slots: Sequence[int]) -> None:
+        for tenant, held in groupby(slots, self._tenant):
+            self._shares.withdraw(tenant, held)
+
+    def _tenant(self, slot: int) -> Tenant:
+        return self._slots[slot].tenant
 
     def _vacate(self, slot: int) -> None:
         del self._by_key[self._slots[slot].key]

@@ -1,7 +1,7 @@
 """The two lifecycles of the store as tables. Nothing else says what may follow what.
 
-A slot: FREE → WRITING → COMMITTED ⇄ PINNED → FREE. A pinned block that turns out corrupt is DISTRUSTED: its readers
-finish, nobody new gets it, and it is free when the last pin goes.
+A slot: FREE → WRITING → PINNED ⇄ COMMITTED → FREE: who commits a block has it pinned at first. A pinned block that
+turns out corrupt is DISTRUSTED: its readers finish, nobody new gets it, and it is free when the last pin goes.
 A hand-off: PENDING → READY, or PENDING → FAILED.
 """
 
@@ -39,7 +39,7 @@ class SlotEvent(Enum):
 
 SLOT_TRANSITIONS: dict[SlotState, dict[SlotEvent, SlotState]] = {
     SlotState.FREE: {SlotEvent.RESERVE: SlotState.WRITING},
-    SlotState.WRITING: {SlotEvent.COMMIT: SlotState.COMMITTED, SlotEvent.ABANDON: SlotState.FREE},
+    SlotState.WRITING: {SlotEvent.COMMIT: SlotState.PINNED, SlotEvent.ABANDON: SlotState.FREE},
     SlotState.COMMITTED: {
         SlotEvent.PIN: SlotState.PINNED,
         SlotEvent.EVICT: SlotState.FREE,

@@ -25,16 +25,13 @@ class HostCache:
     def prefix(self, keys: Sequence[int]) -> int:
         """How many of the first blocks are here; these are used now."""
         count = next((i for i, key in enumerate(keys) if key not in self._slots), len(keys))
-        for key in reversed(keys[:count]):
-            self._policy.withdraw(self._slots[key])
-            self._offer(key)
+        self._policy.withdraw([self._slots[key] for key in keys[:count]])
+        self._offer(keys[:count])
         return count
 
     def store(self, keys: Sequence[int]) -> CacheChanges:
         """The blocks of one prompt are here from now on, as far as there is room. Returns what changed."""
-        here = [key for key in keys if key in self._slots]
-        for key in here:
-            self._policy.withdraw(self._slots[key])
+        self._policy.withdraw([self._slots[key] for key in keys if key in self._slots])
         stored: list[int] = []
         removed: list[int] = []
         for key in keys:
@@ -45,9 +42,7 @@ class HostCache:
                 break
             self._slots[key], self._keys[slot] = slot, key
             stored.append(key)
-        for key in reversed(keys):
-            if key in self._slots:
-                self._offer(key)
+        self._offer([key for key in keys if key in self._slots])
         return CacheChanges(stored, removed)
 
     def _evict(self, removed: list[int]) -> int | None:
@@ -57,5 +52,6 @@ class HostCache:
             del self._slots[self._keys[slot]]
         return slot
 
-    def _offer(self, key: int) -> None:
-        self._policy.offer(self._slots[key], key.to_bytes(8))
+    def _offer(self, keys: Sequence[int]) -> None:
+        """The blocks of one prompt, from its start on."""
+        self._policy.offer([self._slots[key] for key in reversed(keys)], [key.to_bytes(8) for key in reversed(keys)])

@@ -57,7 +57,7 @@ class DiskTable:
         entry = DiskEntry(key, tenant, self._free.pop())
         self._entries[key] = self._by_place[entry.place] = entry
         self._shares.hold(tenant)
-        self._shares.offer(tenant, entry.place, key)
+        self._shares.offer(tenant, [entry.place], [key])
         return Admission(entry, gone)
 
     def finish(self, entry: DiskEntry) -> bool:
@@ -67,14 +67,14 @@ class DiskTable:
 
     def use(self, entry: DiskEntry) -> None:
         """The block was asked for, or given up by the arena once more."""
-        self._shares.withdraw(entry.tenant, entry.place)
-        self._shares.offer(entry.tenant, entry.place, entry.key)
+        self._shares.withdraw(entry.tenant, [entry.place])
+        self._shares.offer(entry.tenant, [entry.place], [entry.key])
 
     def drop(self, entry: DiskEntry) -> bool:
         """The block goes. False when it has gone already."""
         if self._entries.get(entry.key) is not entry:
             return False
-        self._shares.withdraw(entry.tenant, entry.place)
+        self._shares.withdraw(entry.tenant, [entry.place])
         self._vacate(entry)
         return True
 

@@ -1,6 +1,7 @@
 """ARC (Megiddo and Modha, FAST 2003): blocks used once and blocks used again, in a proportion that ghosts adjust."""
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 
 from kvtransfer.eviction.uses import Uses
 from kvtransfer.transport import BlockKey
@@ -21,15 +22,16 @@ class AdaptiveReplacement:
         self._again_gone: OrderedDict[BlockKey, None] = OrderedDict()
         self._once_target = 0.0
 
-    def offer(self, slot: int, key: BlockKey) -> None:
-        count = self._uses.use(key)
-        if self._keys.get(slot) != key:
-            self._keys[slot] = key
-            self._used[slot] = -1 if self._returns(key) else count
-        (self._once if count == self._used[slot] else self._again)[slot] = None
+    def offer(self, slots: Sequence[int], keys: Sequence[BlockKey]) -> None:
+        for slot, key, uses in zip(slots, keys, self._uses.use(keys), strict=True):
+            if self._keys.get(slot) != key:
+                self._keys[slot] = key
+                self._used[slot] = -1 if self._returns(key) else uses
+            (self._once if uses == self._used[slot] else self._again)[slot] = None
 
-    def withdraw(self, slot: int) -> None:
-        del (self._once if slot in self._once else self._again)[slot]
+    def withdraw(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            del (self._once if slot in self._once else self._again)[slot]
 
     def choose(self) -> int | None:
         if self._once and (len(self._once) > self._once_target or not self._again):

@@ -1,6 +1,7 @@
 """LRU."""
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 
 from kvtransfer.transport import BlockKey
 
@@ -11,11 +12,12 @@ class LeastRecentlyUsed:
     def __init__(self) -> None:
         self._offered: OrderedDict[int, None] = OrderedDict()  # oldest first
 
-    def offer(self, slot: int, key: BlockKey) -> None:
-        self._offered[slot] = None
+    def offer(self, slots: Sequence[int], keys: Sequence[BlockKey]) -> None:
+        self._offered.update(dict.fromkeys(slots))
 
-    def withdraw(self, slot: int) -> None:
-        del self._offered[slot]
+    def withdraw(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            del self._offered[slot]
 
     def choose(self) -> int | None:
         oldest = next(iter(self._offered), None)

@@ -1,6 +1,7 @@
 """Age divided by uses: what many prompts share stays, and a chain's end goes before its start."""
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 
 from kvtransfer.eviction.uses import Uses
 from kvtransfer.transport import BlockKey
@@ -25,14 +26,16 @@ class PrefixAware:
         ]  # slot to time of offer, oldest first
         self._level: dict[int, OrderedDict[int, int]] = {}
 
-    def offer(self, slot: int, key: BlockKey) -> None:
-        level = self._levels[min(self._uses.use(key), LEVELS) - 1]
-        self._now += 1
-        level[slot] = self._now
-        self._level[slot] = level
+    def offer(self, slots: Sequence[int], keys: Sequence[BlockKey]) -> None:
+        for slot, uses in zip(slots, self._uses.use(keys), strict=True):
+            level = self._levels[min(uses, LEVELS) - 1]
+            self._now += 1
+            level[slot] = self._now
+            self._level[slot] = level
 
-    def withdraw(self, slot: int) -> None:
-        del self._level.pop(slot)[slot]
+    def withdraw(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            del self._level.pop(slot)[slot]
 
     def choose(self) -> int | None:
         worst, worst_score = None, -1.0
@@ -43,7 +46,7 @@ class PrefixAware:
                     worst, worst_score = slot, score
                 break
         if worst is not None:
-            self.withdraw(worst)
+            self.withdraw([worst])
         return worst
 
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
 """S3-FIFO (Yang et al., SOSP 2023): a small queue for newcomers, a main one for what comes again, and ghosts."""
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 
 from kvtransfer.eviction.uses import Uses
 from kvtransfer.transport import BlockKey
@@ -27,19 +28,19 @@ class S3Fifo:
         self._main: OrderedDict[int, None] = OrderedDict()
         self._ghosts: OrderedDict[BlockKey, None] = OrderedDict()
 
-    def offer(self, slot: int, key: BlockKey) -> None:
-        count = self._uses.use(key)
-        if self._keys.get(slot) != key:
-            self._forget(slot)
-            self._keys[slot], self._credit[slot], self._used[slot] = key, 0, count
-            (self._main if key in self._ghosts else self._small)[slot] = None
-            self._ghosts.pop(key, None)
-        elif count > self._used[slot]:
-            self._credit[slot], self._used[slot] = min(MOST, self._credit[slot] + 1), count
-        self._offered.add(slot)
+    def offer(self, slots: Sequence[int], keys: Sequence[BlockKey]) -> None:
+        for slot, key, uses in zip(slots, keys, self._uses.use(keys), strict=True):
+            if self._keys.get(slot) != key:
+                self._forget(slot)
+                self._keys[slot], self._credit[slot], self._used[slot] = key, 0, uses
+                (self._main if key in self._ghosts else self._small)[slot] = None
+                self._ghosts.pop(key, None)
+            elif uses > self._used[slot]:
+                self._credit[slot], self._used[slot] = min(MOST, self._credit[slot] + 1), uses
+            self._offered.add(slot)
 
-    def withdraw(self, slot: int) -> None:
-        self._offered.remove(slot)
+    def withdraw(self, slots: Iterable[int]) -> None:
+        self._offered.difference_update(slots)
 
     def choose(self) -> int | None:
         while self._offered:

@@ -8,7 +8,7 @@ Invariant (`check`): a tenant is known exactly while it holds slots, and no more
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvtransfer.eviction.choice import PolicyMaker
@@ -48,13 +48,13 @@ class TenantShares:
         if not part.held:
             del self._parts[tenant]
 
-    def offer(self, tenant: Tenant, slot: int, key: BlockKey) -> None:
-        """See `EvictionPolicy`; the slot is one the tenant holds."""
-        self._parts[tenant].policy.offer(slot, key)
+    def offer(self, tenant: Tenant, slots: Sequence[int], keys: Sequence[BlockKey]) -> None:
+        """See `EvictionPolicy`; the slots are some that the tenant holds."""
+        self._parts[tenant].policy.offer(slots, keys)
 
-    def withdraw(self, tenant: Tenant, slot: int) -> None:
+    def withdraw(self, tenant: Tenant, slots: Iterable[int]) -> None:
         """See `EvictionPolicy`."""
-        self._parts[tenant].policy.withdraw(slot)
+        self._parts[tenant].policy.withdraw(slots)
 
     def choose(self, count: int, wanting: Tenant | None = None) -> list[int]:
         """Up to `count` slots to evict, withdrawn by this call; `wanting` is who will have them.

@@ -1,5 +1,7 @@
 """SIEVE (Zhang et al., NSDI 2024): a queue in order of arrival and a hand that spares what was used since it passed."""
 
+from collections.abc import Iterable, Sequence
+
 from kvtransfer.eviction.uses import Uses
 from kvtransfer.transport import BlockKey
 
@@ -21,18 +23,18 @@ class Sieve:
         self._older: dict[int, int] = {-1: -1}
         self._hand = -1
 
-    def offer(self, slot: int, key: BlockKey) -> None:
-        count = self._uses.use(key)
-        if self._keys.get(slot) != key:
-            self._forget(slot)
-            self._keys[slot], self._seen[slot] = key, count
-            self._link(self._older[-1], slot)
-            self._link(slot, -1)
-        self._used[slot] = count
-        self._offered.add(slot)
+    def offer(self, slots: Sequence[int], keys: Sequence[BlockKey]) -> None:
+        for slot, key, uses in zip(slots, keys, self._uses.use(keys), strict=True):
+            if self._keys.get(slot) != key:
+                self._forget(slot)
+                self._keys[slot], self._seen[slot] = key, uses
+                self._link(self._older[-1], slot)
+                self._link(slot, -1)
+            self._used[slot] = uses
+            self._offered.add(slot)
 
-    def withdraw(self, slot: int) -> None:
-        self._offered.remove(slot)
+    def withdraw(self, slots: Iterable[int]) -> None:
+        self._offered.difference_update(slots)
 
     def choose(self) -> int | None:
         if not self._offered:

@@ -5,6 +5,7 @@ ever are, are counted as one and lose nothing but their place in the queue.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from kvtransfer.transport import BlockKey
 
@@ -29,18 +30,22 @@ class Uses:
         self._now = 0
         self._seen: OrderedDict[int, int] = OrderedDict()  # when counted last, and uses: one integer; oldest use first
 
-    def use(self, key: BlockKey) -> int:
-        """The block is used now; how many prompts have used it, this one included."""
-        name = hash(key)
-        seen = self._seen.pop(name, 0)
-        counted_at, count = seen >> _COUNT_BITS, seen & _MOST
-        if not count or self._now - counted_at > self._apart:
-            count, counted_at = min(_MOST, count + 1), self._now
-            self._now += 1
-        self._seen[name] = counted_at << _COUNT_BITS | count
-        if len(self._seen) > self._capacity:
-            self._seen.popitem(last=False)
-        return count
+    def use(self, keys: Iterable[BlockKey]) -> list[int]:
+        """The blocks are used now, one after the other; how many prompts have used each, this one included."""
+        counts, remembered, now = [], self._seen, self._now
+        for name in map(hash, keys):
+            seen = remembered.pop(name, 0)
+            count = seen & _MOST
+            if not count or now - (seen >> _COUNT_BITS) > self._apart:
+                count = min(_MOST, count + 1)
+                seen = now << _COUNT_BITS | count
+                now += 1
+            remembered[name] = seen
+            counts.append(count)
+            if len(remembered) > self._capacity:
+                remembered.popitem(last=False)
+        self._now = now
+        return counts
 
     def __len__(self) -> int:
         return len(self._seen)

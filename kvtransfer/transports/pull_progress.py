@@ -1,6 +1,7 @@
 """What one pull wants, what it has taken, what has come, and how it ended. Pure: `tcp_pull` carries it."""
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 
 from kvtransfer.arena import Arena
 from kvtransfer.errors import FramingError
@@ -44,13 +45,13 @@ class PullProgress:
             raise FramingError(f"{len(positions)} blocks are ready with {len(checksums)} checksums")
         if self._wanted is None or (positions and not 0 <= min(positions) <= max(positions) < len(self._keys)):
             raise FramingError("blocks are ready that were not announced")
-        checksum_of = dict(zip(positions, checksums, strict=True))
-        positions = [position for position in positions if position in self._wanted]
-        self._wanted.difference_update(positions)
-        slots = self._sink.reserve([self._keys[position] for position in positions])
-        taken = {position: slot for position, slot in zip(positions, slots, strict=True) if slot is not None}
-        self._no_room += len(positions) - len(taken)
-        self._taken.update((position, checksum_of[position]) for position in taken)
+        is_wanted = [position in self._wanted for position in positions]
+        blocks = dict(compress(zip(positions, checksums, strict=True), is_wanted))
+        self._wanted.difference_update(blocks)
+        slots = self._sink.reserve([self._keys[position] for position in blocks])
+        taken = {position: slot for position, slot in zip(blocks, slots, strict=True) if slot is not None}
+        self._no_room += len(blocks) - len(taken)
+        self._taken.update(compress(blocks.items(), [slot is not None for slot in slots]))
         return taken
 
     def landed(self, positions: Sequence[int], payload_bytes: int, via: Medium) -> None:

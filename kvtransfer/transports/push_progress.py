@@ -12,10 +12,10 @@ from operator import not_
 
 from kvtransfer.errors import StoreRefused
 
-PIECES = 4
+PIECES = 2
 """Into how many pieces a `Take` is cut, so that every lane has work."""
 
-MIN_PIECE_BYTES = 256 * 1024
+MIN_PIECE_BYTES = 1024 * 1024
 MAX_PIECE_BYTES = 8 * 1024 * 1024
 """A piece costs two wake-ups of the loop on either side; its blocks can be read when all of it is there."""
 

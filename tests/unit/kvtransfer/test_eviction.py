@@ -27,14 +27,12 @@ def key(number: int) -> bytes:
 
 def offer(policy: EvictionPolicy, *slots: int) -> None:
     """Each slot's block is used; the key is the slot's own."""
-    for slot in slots:
-        policy.offer(slot, key(slot))
+    policy.offer(slots, [key(slot) for slot in slots])
 
 
 def use_again(policy: EvictionPolicy, *slots: int) -> None:
-    for slot in slots:
-        policy.withdraw(slot)
-        policy.offer(slot, key(slot))
+    policy.withdraw(slots)
+    offer(policy, *slots)
 
 
 def drain(policy: EvictionPolicy) -> list[int]:
@@ -55,7 +53,7 @@ def counted_apart() -> Uses:
 def test_a_withdrawn_slot_is_never_chosen(name: PolicyName) -> None:
     policy = policy_maker(name, SLOTS)()
     offer(policy, 1, 2)
-    policy.withdraw(1)
+    policy.withdraw([1])
     assert len(policy) == 1
     assert drain(policy) == [2]
     assert len(policy) == 0
@@ -72,8 +70,8 @@ def test_what_was_never_used_again_goes_in_order_of_age(name: PolicyName) -> Non
 def test_a_slot_with_another_block_has_nothing_of_the_one_before(name: PolicyName) -> None:
     policy = policy_maker(name, SLOTS)()
     offer(policy, 1, 2)
-    policy.withdraw(1)
-    policy.offer(1, b"another")
+    policy.withdraw([1])
+    policy.offer([1], [b"another"])
     assert drain(policy) == [2, 1]
 
 
@@ -147,18 +145,16 @@ def test_arc_gives_more_room_to_the_side_whose_ghosts_come_back() -> None:
 
 def test_uses_of_one_prompt_count_once() -> None:
     uses = Uses(SLOTS)
-    assert [uses.use(b"a") for _ in range(5)] == [1] * 5
-    for number in range(SLOTS):
-        uses.use(key(number))
-    assert uses.use(b"a") == 2
+    assert uses.use([b"a"] * 5) == [1] * 5
+    uses.use(map(key, range(SLOTS)))
+    assert uses.use([b"a", b"a"]) == [2, 2]
 
 
 def test_uses_are_forgotten_for_the_oldest() -> None:
     uses = Uses(2)
-    for number in range(100):
-        uses.use(key(number))
+    uses.use(map(key, range(100)))
     assert len(uses) == 8
-    assert uses.use(key(0)) == 1
+    assert uses.use([key(0)]) == [1]
 
 
 class PolicyAgainstSet(RuleBasedStateMachine):
@@ -172,20 +168,20 @@ class PolicyAgainstSet(RuleBasedStateMachine):
         self.offered: set[int] = set()
         self.withdrawn: dict[int, bytes] = {}
 
-    @rule(slot=st.integers(0, 5), number=st.integers(0, 9))
-    def offer_new(self, slot: int, number: int) -> None:
-        if slot not in self.offered:
-            self.policy.offer(slot, key(number))
-            self.offered.add(slot)
-            self.withdrawn[slot] = key(number)
+    @rule(blocks=st.dictionaries(st.integers(0, 5), st.integers(0, 9), max_size=3))
+    def offer_new(self, blocks: dict[int, int]) -> None:
+        fresh = {slot: key(number) for slot, number in blocks.items() if slot not in self.offered}
+        self.policy.offer(list(fresh), list(fresh.values()))
+        self.offered |= fresh.keys()
+        self.withdrawn |= fresh
 
     @precondition(lambda self: self.offered)
     @rule(data=st.data(), again=st.booleans())
     def withdraw(self, data: st.DataObject, again: bool) -> None:
         slot = data.draw(st.sampled_from(sorted(self.offered)))
-        self.policy.withdraw(slot)
+        self.policy.withdraw([slot])
         if again:
-            self.policy.offer(slot, self.withdrawn[slot])
+            self.policy.offer([slot], [self.withdrawn[slot]])
         else:
             self.offered.discard(slot)
 

@@ -13,7 +13,7 @@ def shares(capacity: int = 12, weights: dict[bytes, float] | None = None, **held
     for number, (name, count) in enumerate(held.items(), 1):
         for slot in range(100 * number, 100 * number + count):
             made.hold(name.encode())
-            made.offer(name.encode(), slot, b"%d" % slot)
+            made.offer(name.encode(), [slot], [b"%d" % slot])
     return made
 
 
@@ -47,7 +47,7 @@ def test_a_weight_makes_a_share_larger() -> None:
 def test_what_is_pinned_is_not_taken_and_nobody_else_is_pushed_for_it() -> None:
     made = shares(a=8, b=4)
     for slot in range(100, 108):
-        made.withdraw(A, slot)
+        made.withdraw(A, [slot])
     assert made.choose(4, C) == []
 
 
@@ -57,7 +57,7 @@ def test_with_nobody_wanting_the_largest_gives() -> None:
 
 def test_who_holds_nothing_any_more_is_forgotten() -> None:
     made = shares(a=1)
-    made.withdraw(A, 100)
+    made.withdraw(A, [100])
     made.give_back(A)
     assert (made.tenants, made.held(A), len(made)) == (0, 0, 0)
     made.check({})
