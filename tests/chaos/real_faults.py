@@ -45,6 +45,18 @@ class StopCore:
 
 
 @dataclass(frozen=True, slots=True)
+class StopReplica:
+    """SIGSTOP of one replica of a pool, for good: its connections stay, and nobody answers."""
+
+    pool: str
+
+    def strike(self, parts: Parts, rng: random.Random) -> str:
+        victim = rng.choice(parts.of(self.pool))
+        victim.signal(signal.SIGSTOP)
+        return f"stopped {victim}"
+
+
+@dataclass(frozen=True, slots=True)
 class SeverPool:
     """The connections between the gateways and one worker of a pool are cut."""
 

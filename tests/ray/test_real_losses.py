@@ -5,8 +5,8 @@
 
 import pytest
 
-from tests.chaos.real_engines import Case, service, trial
 from tests.chaos.real_faults import StopCore, cores
+from tests.chaos.real_trial import Case, service, trial
 from tests.support.serving import TestCluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.engine, pytest.mark.timeout(600)]
