@@ -164,3 +164,9 @@ def test_a_mistake_in_an_override_is_blamed_on_it(tmp_path: Path) -> None:
 def test_an_override_without_a_key_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"allowed: key\.path=value"):
         parse(text)
+
+
+def test_an_engine_may_not_stand_still_for_longer_than_the_most_it_may(tmp_path: Path) -> None:
+    (said,) = mistakes(tmp_path, HEAD + "    model: {path: m}\n    health: {stall_s: 900}\n")
+    assert said.startswith("FILE: applications[0].args.health: ")
+    assert said.endswith("stall_s 900 is above stall_most_s 600")
