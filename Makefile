@@ -63,7 +63,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-reuse bench-eviction stress-store bench-store chaos chaos-real chaos-no-prefill conformance
+.PHONY: bench-lending bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-reuse bench-eviction stress-store bench-store chaos chaos-real chaos-no-prefill conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -87,6 +87,9 @@ bench-router: $(READY) ## what a routing decision and the block index cost, besi
 
 bench-routing: $(READY) ## where requests are placed: ours, plain policies and Dynamo's router on a real trace, in virtual time (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.routing $(ARGS)
+
+bench-lending: $(READY) ## lending replicas between the roles against every fixed ratio, in virtual time (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.lending $(ARGS)
 
 bench-reuse: $(READY) ## how much of a real trace is not computed again with host memory, on one node and on eight (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.reuse $(ARGS)

@@ -63,6 +63,7 @@ class Account:
         "blocks",
         "context_tokens",
         "decode_tokens",
+        "decoding",
         "front_s",
         "front_since",
         "prefill_s",
@@ -73,6 +74,7 @@ class Account:
 
     def __init__(self) -> None:
         self.requests = 0
+        self.decoding = 0
         self.decode_tokens = 0
         self.context_tokens = 0
         self.blocks = 0
@@ -119,6 +121,7 @@ class Account:
     def add_decoding(self, requests: int, decode_tokens: int, context_tokens: int, blocks: int) -> None:
         """A request to decode; negative numbers take one away."""
         self.requests += requests
+        self.decoding += requests
         self.decode_tokens += decode_tokens
         self.context_tokens += context_tokens
         self.blocks += blocks
@@ -128,6 +131,7 @@ class Account:
         since = inf if self.front_since is None else self.front_since
         return Booked(
             self.requests,
+            self.decoding,
             self.context_tokens,
             self.blocks,
             self.prefill_tokens,
@@ -142,7 +146,7 @@ class Account:
     def check(self, expected: "Account", name: str) -> None:
         """Assert that this is the sum of the parts that make up `expected`."""
         assert self.queue == expected.queue, f"{name}: queue {self.queue}, open leases {expected.queue}"
-        for field in ("blocks", "context_tokens", "decode_tokens", "prefill_tokens", "requests"):
+        for field in ("blocks", "context_tokens", "decode_tokens", "decoding", "prefill_tokens", "requests"):
             mine, theirs = getattr(self, field), getattr(expected, field)
             assert mine == theirs, f"{name}: {field} {mine}, open leases {theirs}"
         assert abs(self.prefill_s - expected.prefill_s) < 1e-6, f"{name}: {self.prefill_s} s, not {expected.prefill_s}"

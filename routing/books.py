@@ -14,13 +14,15 @@ from routing.records import Column, read, table
 
 
 class Booked(NamedTuple):
-    """What open leases reserve on a replica, and from `turn` on what it was ever given.
+    """What open leases reserve on a replica, and from `turn` on what it was ever given. Of the `requests` some are
+    `decoding` there, or will be; the others only have their prompts computed.
 
     `front_s` is the work of the prompt in front of the queue and `front_since` when it got there, infinite when that is
     not known. `turn` is when it was last given something, larger is later.
     """
 
     requests: int = 0
+    decoding: int = 0
     context_tokens: int = 0
     blocks: int = 0
     prefill_tokens: int = 0

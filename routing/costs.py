@@ -208,10 +208,13 @@ def _fits(member: Member, found: Found, job: Job) -> bool:
 
 @compiled
 def _price_source(member: Member, report: Report, booked: Booked, found: Found, job: Job, price: Price) -> None:
-    """A prefill replica, which computes the prompt and does nothing else."""
+    """A prefill replica, which computes the prompt and does nothing else, but for what it still decodes since its role
+    was another.
+    """
     lacks = _lacking(member, found, job.prompt)
     _write_prompt(price, lacks, _backlog_s(member, report, booked, job), member.chunk_s)
-    price.half_s = price.queue_s + price.compute_s + price.host_s + CAPACITY * lacks.capacity_s
+    stalled = STALLING * booked.decoding
+    price.half_s = price.queue_s + price.compute_s + price.host_s + (CAPACITY + stalled) * lacks.capacity_s
 
 
 @compiled

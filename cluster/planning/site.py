@@ -33,7 +33,7 @@ class Listener(Protocol):
 
 
 class Site:
-    """Owns one worker, its schedule and its reports to `gateways` gateways."""
+    """Owns one worker, its schedule and its reports to `gateways` gateways. Its `role` may be changed at any time."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Site:
         gateways: int,
     ) -> None:
         self.settings = settings
+        self.role = settings.role
         self.worker = worker
         self.ingress = Link(network.transfer_bytes_per_s)
         self.outstanding = Outstanding(gateways)
@@ -64,7 +65,7 @@ class Site:
         """The worker as a gateway knows it."""
         load = self._reports[gateway].last(self._events.now)
         seen = self._seen.get(gateway)
-        if seen is None or seen.load is not load:
+        if seen is None or seen.load is not load or seen.role is not self.role:
             seen = self._seen[gateway] = self._replica(load)
         return seen
 
@@ -174,7 +175,7 @@ class Site:
         engine = self.settings.engine
         return Replica(
             replica_id=self.settings.replica_id,
-            role=self.settings.role,
+            role=self.role,
             node_id=self.settings.node_id,
             kv_fingerprint="simulated",
             block_size_tokens=engine.block_size_tokens,
