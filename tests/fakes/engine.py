@@ -37,6 +37,7 @@ class FakeEngine:
         self.goes = asyncio.Event()
         self.goes.set()
         self.steps = 0
+        self.dead = False
         self.closed = False
         self.changes: asyncio.Queue[Sequence[BlocksChanged] | EngineFailed] = asyncio.Queue()
         self._arrived = asyncio.Event()
@@ -73,6 +74,7 @@ class FakeEngine:
             0.0,
             {"steps": float(len(self.requests)), "loaded_blocks": self.loaded_blocks},
             self.steps,
+            self.dead,
         )
 
     async def check_health(self) -> None:

@@ -199,6 +199,16 @@ async def test_a_wedged_engine_fails_its_legs_at_once_and_gets_no_more_until_it_
         await running.worker.check_health()
 
 
+async def test_an_engine_that_died_is_noticed_by_itself_and_stays_dead() -> None:
+    rarely = PulseSettings(probe_s=60.0, look_s=0.01)
+    async with running_worker(health=rarely) as running:
+        await until(lambda: running.engine.steps > 0)
+        running.engine.dead = True
+        await running.pool.wait_for(lambda fleet: not fleet.ready(Role.DECODE), DEADLINE_S)
+        with pytest.raises(EngineFailed, match="died"):
+            await running.worker.check_health()
+
+
 async def test_an_idle_engine_that_does_not_answer_is_wedged() -> None:
     async with running_worker(health=WEDGED_SOON) as running:
         await until(lambda: running.engine.steps > 0)
