@@ -48,6 +48,16 @@ class Replica:
     load: ReplicaLoad = field(default_factory=ReplicaLoad)
     model_identity: str = ""
 
+    @property
+    def store(self) -> str:
+        """Names the store that it shares."""
+        return store_of(self.node_id, self.kv_fingerprint)
+
+
+def store_of(node_id: str, kv_fingerprint: str) -> str:
+    """Names the store of one kind of blocks on a node: the host tier of the replicas there that can use them."""
+    return f"{node_id} {kv_fingerprint}"
+
 
 @dataclass(frozen=True, slots=True)
 class Fleet:

@@ -14,14 +14,14 @@ _FOUND = layout(Found)
 
 
 class Holder(NamedTuple):
-    """A node and how many of a prompt's first blocks its store has."""
+    """A store and how many of a prompt's first blocks it has."""
 
     blocks: int
-    node_id: str
+    store: str
 
 
 class Top(NamedTuple):
-    """The two nodes that hold most, the second for those on the first."""
+    """The two stores that hold most, the second for those who share the first."""
 
     first: Holder
     second: Holder
@@ -45,8 +45,8 @@ def look_up(pool: Pool, prefixes: Callable[[int], Prefixes], excluded: Set[str])
         if known.host is not known.device:
             _spread(known.host, found["host"], pool, size)
         for kind, kin in pool.kinds.items():
-            if kind.block_size == size and known.nodes:
-                _spread_nodes(known.nodes, found, pool, kin, size)
+            if kind.block_size == size and known.stores:
+                _spread_stores(known.stores, found, kin, size)
     for replica_id in excluded & pool.places.keys():
         found["excluded"][pool.places[replica_id]] = True
     return found
@@ -61,24 +61,24 @@ def _spread(blocks: Mapping[str, int], tokens: Column, pool: Pool, size: int) ->
             tokens[place] = count * size
 
 
-def _spread_nodes(blocks: Mapping[str, int], found: Table[Found], pool: Pool, kin: Kin, size: int) -> None:
-    """Write down what is in the store of each replica's node, and the most that is in another's."""
+def _spread_stores(blocks: Mapping[str, int], found: Table[Found], kin: Kin, size: int) -> None:
+    """Write down what is in the store of each replica's node, and the most that is in another's that it could read."""
     top = Top(_NOWHERE, _NOWHERE)
     node = found["node"]
-    for node_id, count in blocks.items():
-        places = kin.by_node.get(node_id)
+    for store, count in blocks.items():
+        places = kin.by_store.get(store)
         if places is None:
             continue
         for place in places:
             node[place] = count * size
         if count > top.second.blocks:
-            top = top.take(Holder(count, node_id))
+            top = top.take(Holder(count, store))
     if top.first.blocks:
-        _write_remote(found, kin.places, top.first, pool, size)
-        _write_remote(found, kin.by_node[top.first.node_id], top.second, pool, size)
+        _write_remote(found, kin.places, top.first, kin, size)
+        _write_remote(found, kin.by_store[top.first.store], top.second, kin, size)
 
 
-def _write_remote(found: Table[Found], places: Column | Sequence[int], holder: Holder, pool: Pool, size: int) -> None:
+def _write_remote(found: Table[Found], places: Column | Sequence[int], holder: Holder, kin: Kin, size: int) -> None:
     remote, node = found["remote"], found["remote_node"]
     remote[places] = holder.blocks * size
-    node[places] = pool.codes.get(holder.node_id, 0)
+    node[places] = kin.nodes.get(holder.store, 0)

@@ -25,14 +25,14 @@ class Prefixes(NamedTuple):
 
     By replica id: `device`, blocks on its device; `host`, blocks on its device or in the host tier of its node, which
     an engine loads where the device ends; `promised`, blocks on its device or promised by prompts in flight there.
-    By node id: `nodes`, blocks in the node's host tier, which other nodes may fetch. A node's host tier is what all its
-    replicas have told of it together. Mappings may be one and the same object: read them only.
+    By store: `stores`, blocks in it, which other nodes may fetch: its replicas' host tier, as all of them together have
+    told of it. Mappings may be one and the same object: read them only.
     """
 
     device: Mapping[str, int]
     host: Mapping[str, int]
     promised: Mapping[str, int]
-    nodes: Mapping[str, int]
+    stores: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,10 @@ class KvIndex(Protocol):
 
     # Fed by the workers' events
 
-    def place(self, replica_id: str, node_id: str) -> None:
-        """The replica runs on that node, whose host tier it shares. Told on connect, before its first snapshot."""
+    def place(self, replica_id: str, store: str) -> None:
+        """The replica shares that store, its host tier: see `routing.fleet.store_of`. Told on connect, before its first
+        snapshot.
+        """
         ...
 
     def snapshot(self, replica_id: str, tier: Tier, keys: Iterable[int]) -> None:

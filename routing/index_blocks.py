@@ -39,9 +39,9 @@ class BlockIndex:
 
     # Fed by the workers' events
 
-    def place(self, replica_id: str, node_id: str) -> None:
+    def place(self, replica_id: str, store: str) -> None:
         """See `KvIndex`."""
-        self._replicas.place(self._know(replica_id), node_id)
+        self._replicas.place(self._know(replica_id), store)
 
     def snapshot(self, replica_id: str, tier: Tier, keys: Iterable[int]) -> None:
         """See `KvIndex`."""
@@ -116,13 +116,13 @@ class BlockIndex:
         known = self._places.runs(prompt)
         exact, hosts = self._replicas.exact, self._replicas.hosts
         device = self._by_replica(depths(known, exact))
-        host, nodes = device, _NOWHERE
+        host, stores = device, _NOWHERE
         for mask, _ in known:
             if mask & hosts:
                 reached = depths(known, exact | hosts, self._replicas.usable)
-                host, nodes = self._by_replica(reached), self._by_node(reached)
+                host, stores = self._by_replica(reached), self._by_store(reached)
                 break
-        return Prefixes(device, host, self._promised(device, prompt, known), nodes)
+        return Prefixes(device, host, self._promised(device, prompt, known), stores)
 
     def _promised(self, device: Mapping[str, int], prompt: PackedKeys, known: Sequence[Run]) -> Mapping[str, int]:
         """Where a promise ends, blocks that are on the device already go on."""
@@ -141,8 +141,8 @@ class BlockIndex:
             found |= dict.fromkeys(self._replicas.names(mask).replicas, blocks)
         return found
 
-    def _by_node(self, reached: Sequence[Depth]) -> Mapping[str, int]:
-        return {node: depth.blocks for depth in reached for node in self._replicas.names(depth.mask).nodes}
+    def _by_store(self, reached: Sequence[Depth]) -> Mapping[str, int]:
+        return {store: depth.blocks for depth in reached for store in self._replicas.names(depth.mask).stores}
 
     # Truth
 

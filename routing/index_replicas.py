@@ -1,10 +1,10 @@
-"""The index's replicas: which bits stand for them, which nodes they share, what is known of them.
+"""The index's replicas: which bits stand for them, which stores they share, what is known of them.
 
-A replica has a slot: bit `2·slot` of a mask is its device, bit `2·slot + 1` what it told of its node's host tier. Slots
-of replicas that went are given to the next, lowest first.
+A replica has a slot: bit `2·slot` of a mask is its device, bit `2·slot + 1` what it told of its store. Slots of those
+that went are given to the next, lowest first.
 
-Invariant (`check`): no two replicas share a slot; `exact` is the device bits of the EXACT replicas; a node's masks
-are those of its replicas, and no node is without one.
+Invariant (`check`): no two replicas share a slot; `exact` is the device bits of the EXACT replicas; a store's masks
+are those of its replicas, and no store is without one.
 """
 
 import heapq
@@ -19,10 +19,10 @@ MAX_REMEMBERED: Final = 4_096
 
 
 @dataclass(slots=True)
-class Node:
-    """The bits of its replicas: their devices, and their host tiers. A replica of no known node has one to itself."""
+class Store:
+    """The bits of its replicas: their devices, and their host tiers. A replica of no known store has one to itself."""
 
-    node_id: str | None
+    name: str | None
     devices: int = 0
     hosts: int = 0
 
@@ -33,7 +33,7 @@ class Replica:
 
     replica_id: str
     slot: int
-    node: Node
+    store: Store
     told: set[Tier] = field(default_factory=set)
 
     @property
@@ -43,7 +43,7 @@ class Replica:
 
     @property
     def host(self) -> int:
-        """The bit of what it told of its node's host tier."""
+        """The bit of what it told of its store."""
         return 2 << 2 * self.slot
 
     def bit(self, tier: Tier) -> int:
@@ -53,10 +53,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A mask in words: the replicas of its device bits, the nodes of its host bits."""
+    """A mask in words: the replicas of its device bits, the stores of its host bits."""
 
     replicas: tuple[str, ...]
-    nodes: tuple[str, ...]
+    stores: tuple[str, ...]
 
 
 class Replicas:
@@ -69,7 +69,7 @@ class Replicas:
         self._ids: dict[int, str] = {}
         self._by_slot: list[Replica | None] = []
         self._free: list[int] = []
-        self._nodes: dict[str, Node] = {}
+        self._stores: dict[str, Store] = {}
         self._names: dict[int, Names] = {}
         self._usable: dict[int, int] = {}
 
@@ -91,21 +91,21 @@ class Replicas:
     # Change
 
     def know(self, replica_id: str) -> Replica:
-        """The replica, with a slot of its own from now on; DEGRADED and on no known node if it is new."""
+        """The replica, with a slot of its own from now on; DEGRADED and on no known store if it is new."""
         replica = self._known.get(replica_id)
         if replica is None:
             slot = heapq.heappop(self._free) if self._free else len(self._by_slot)
-            replica = self._known[replica_id] = Replica(replica_id, slot, Node(None))
+            replica = self._known[replica_id] = Replica(replica_id, slot, Store(None))
             self._by_slot[slot : slot + 1] = [replica]
             self._ids[replica.device] = replica_id
-            self._enter(replica, replica.node)
+            self._enter(replica, replica.store)
         return replica
 
-    def place(self, replica: Replica, node_id: str) -> None:
-        """The replica runs on that node."""
-        if replica.node.node_id != node_id:
+    def place(self, replica: Replica, name: str) -> None:
+        """The replica shares that store."""
+        if replica.store.name != name:
             self._leave(replica)
-            self._enter(replica, self._nodes.setdefault(node_id, Node(node_id)))
+            self._enter(replica, self._stores.setdefault(name, Store(name)))
 
     def forget(self, replica: Replica) -> None:
         """It is gone, its slot is free."""
@@ -126,20 +126,20 @@ class Replicas:
         replica.told.clear()
         self.exact &= ~replica.device
 
-    def _enter(self, replica: Replica, node: Node) -> None:
-        replica.node = node
-        node.devices |= replica.device
-        node.hosts |= replica.host
+    def _enter(self, replica: Replica, store: Store) -> None:
+        replica.store = store
+        store.devices |= replica.device
+        store.hosts |= replica.host
         self.hosts |= replica.host
         self._misremember()
 
     def _leave(self, replica: Replica) -> None:
-        node = replica.node
-        node.devices ^= replica.device
-        node.hosts ^= replica.host
+        store = replica.store
+        store.devices ^= replica.device
+        store.hosts ^= replica.host
         self.hosts ^= replica.host
-        if not node.devices and node.node_id is not None:
-            del self._nodes[node.node_id]
+        if not store.devices and store.name is not None:
+            del self._stores[store.name]
         self._misremember()
 
     def _misremember(self) -> None:
@@ -149,7 +149,7 @@ class Replicas:
     # What masks mean
 
     def usable(self, mask: int) -> int:
-        """Who can use a block: devices that hold it or whose node's host tier does, and all host bits of such nodes."""
+        """Who can use a block: devices that hold it or whose store does, and all host bits of such stores."""
         found = self._usable.get(mask)
         if found is None:
             if len(self._usable) >= MAX_REMEMBERED:
@@ -161,10 +161,10 @@ class Replicas:
         devices, hosts = mask & ~self.hosts, 0
         told = mask & self.hosts
         while told:
-            node = self._holder((told & -told).bit_length()).node
-            devices |= node.devices
-            hosts |= node.hosts
-            told &= ~node.hosts
+            store = self._holder((told & -told).bit_length()).store
+            devices |= store.devices
+            hosts |= store.hosts
+            told &= ~store.hosts
         return devices | hosts
 
     def names(self, mask: int) -> Names:
@@ -183,13 +183,13 @@ class Replicas:
             low = devices & -devices
             replicas.append(self._ids[low])
             devices ^= low
-        nodes: list[str] = []
+        stores: list[str] = []
         while hosts:
-            node = self._holder((hosts & -hosts).bit_length()).node
-            if node.node_id is not None:
-                nodes.append(node.node_id)
-            hosts &= ~node.hosts
-        return Names(tuple(replicas), tuple(nodes))
+            store = self._holder((hosts & -hosts).bit_length()).store
+            if store.name is not None:
+                stores.append(store.name)
+            hosts &= ~store.hosts
+        return Names(tuple(replicas), tuple(stores))
 
     def _holder(self, position: int) -> Replica:
         """Whose bit it is; positions count from 1."""
@@ -208,9 +208,9 @@ class Replicas:
         assert self._ids == {replica.device: replica.replica_id for replica in self}
         assert self.exact == sum(replica.device for replica in self if Tier.DEVICE in replica.told)
         assert self.hosts == sum(replica.host for replica in self)
-        for node in [*self._nodes.values(), *(replica.node for replica in self)]:
-            members = [replica for replica in self if replica.node is node]
-            assert members, "a node without replicas is kept"
-            assert node.devices == sum(replica.device for replica in members)
-            assert node.hosts == sum(replica.host for replica in members)
-        assert all(name == node.node_id for name, node in self._nodes.items())
+        for store in [*self._stores.values(), *(replica.store for replica in self)]:
+            members = [replica for replica in self if replica.store is store]
+            assert members, "a store without replicas is kept"
+            assert store.devices == sum(replica.device for replica in members)
+            assert store.hosts == sum(replica.host for replica in members)
+        assert all(name == store.name for name, store in self._stores.items())

@@ -5,7 +5,7 @@ of `chunk_s`. A decode step takes `step_s`, and more for each running request an
 the node's store takes `host_latency_s`, then `host_token_s` for each token. All are corrected by what was observed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -67,24 +67,26 @@ class Kind(NamedTuple):
 
 
 class Kin(NamedTuple):
-    """Places of such replicas, and the same by node."""
+    """Places of such replicas, and the same by store. `nodes` are the codes of the stores' nodes, of all that can be
+    reached: also of those where no replica is in the pool.
+    """
 
     places: Column
-    by_node: Mapping[str, Sequence[int]]
+    by_store: Mapping[str, Sequence[int]]
+    nodes: Mapping[str, int]
 
 
 @dataclass(slots=True)
 class Pool:
     """Entry `i` of every table is about replica `ids[i]`; `rows` is where the ledger's books tell of it.
 
-    `places` finds them by id; `nodes` are the nodes in the order of their `codes`. `sizes` are those of their blocks,
+    `places` finds them by id; `nodes` are the nodes in the order of their codes. `sizes` are those of their blocks,
     and `kinds` say where those are that can exchange blocks.
     """
 
     ids: Sequence[str]
     places: Mapping[str, int]
     nodes: Sequence[str]
-    codes: Mapping[str, int]
     kinds: Mapping[Kind, Kin]
     sizes: Sequence[int]
     block_sizes: Sequence[int]
@@ -97,18 +99,24 @@ class Pool:
         return len(self.ids)
 
 
-def pool_of(replicas: Sequence[Replica], reports: Mapping[str, Report], rates: Rates, books: Books) -> Pool:
-    """The tables of these replicas."""
+def pool_of(
+    replicas: Sequence[Replica],
+    reports: Mapping[str, Report],
+    rates: Rates,
+    books: Books,
+    others: Iterable[Replica] = (),
+) -> Pool:
+    """The tables of these replicas. The `others` are given no work, but their stores can be read."""
+    connected = [*replicas, *others]
     ids = [replica.replica_id for replica in replicas]
     places = {replica_id: place for place, replica_id in enumerate(ids)}
-    nodes = list(dict.fromkeys(replica.node_id for replica in replicas))
+    nodes = list(dict.fromkeys(replica.node_id for replica in connected))
     codes = {node_id: code for code, node_id in enumerate(nodes)}
     return Pool(
         ids=ids,
         places=places,
         nodes=nodes,
-        codes=codes,
-        kinds=_kinds(replicas),
+        kinds=_kinds(replicas, connected, codes),
         sizes=[replica.block_size_tokens for replica in replicas],
         block_sizes=sorted({replica.block_size_tokens for replica in replicas}),
         fingerprints=len({replica.kv_fingerprint for replica in replicas}),
@@ -118,12 +126,23 @@ def pool_of(replicas: Sequence[Replica], reports: Mapping[str, Report], rates: R
     )
 
 
-def _kinds(replicas: Sequence[Replica]) -> Mapping[Kind, Kin]:
+def _kinds(replicas: Sequence[Replica], connected: Sequence[Replica], codes: Mapping[str, int]) -> Mapping[Kind, Kin]:
     found: dict[Kind, dict[str, list[int]]] = {}
     for place, replica in enumerate(replicas):
-        kind = Kind(replica.kv_fingerprint, replica.block_size_tokens)
-        found.setdefault(kind, {}).setdefault(replica.node_id, []).append(place)
-    return {kind: Kin(np.array([*chain(*by_node.values())]), by_node) for kind, by_node in found.items()}
+        found.setdefault(_kind(replica), {}).setdefault(replica.store, []).append(place)
+    nodes: dict[Kind, dict[str, int]] = {kind: {} for kind in found}
+    for replica in connected:
+        kind = _kind(replica)
+        if kind in found:
+            found[kind].setdefault(replica.store, [])
+            nodes[kind][replica.store] = codes[replica.node_id]
+    return {
+        kind: Kin(np.array([*chain(*by_store.values())]), by_store, nodes[kind]) for kind, by_store in found.items()
+    }
+
+
+def _kind(replica: Replica) -> Kind:
+    return Kind(replica.kv_fingerprint, replica.block_size_tokens)
 
 
 def reports_of(ids: Sequence[str], reports: Mapping[str, Report]) -> Table[Report]:

@@ -51,7 +51,8 @@ class View:
         """From nothing: other replicas, or other rates."""
         self._see(fleet)
         ready = [*fleet.ready(Role.PREFILL), *fleet.ready(Role.DECODE)]
-        self.pool = pool_of(ready, self._reports, self._rates, self._books)
+        others = [replica for replica in fleet.replicas.values() if not replica.ready]
+        self.pool = pool_of(ready, self._reports, self._rates, self._books, others)
         self._shape, self._made_at = _shape(fleet), now
         self._rates_version, self._books_version = self._rates.version, self._books.version
 

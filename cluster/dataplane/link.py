@@ -117,6 +117,7 @@ class WorkerLink:
             if self._connection is not None:
                 self._connection.abort("the gateway let go")
             self._fail_streams("the gateway let go of the worker")
+            self.forget()
 
     async def _keep_connected(self) -> None:
         retry_s = RETRY_FIRST_S
@@ -161,12 +162,13 @@ class WorkerLink:
                 connection.abort("done")
 
     def retire(self) -> None:
-        """The worker is not listed any more: no new streams; the connection goes when the last stream ends. What it
-        holds is forgotten at once.
-        """
+        """The worker is not listed any more: no new streams; the connection goes when the last stream ends."""
         self._retired.set()
-        self._kv.retire()
         self._leave_if_idle()
+
+    def forget(self) -> None:
+        """What the worker holds is not told any more, and what was told is forgotten."""
+        self._kv.retire()
 
     def _leave_if_idle(self) -> None:
         if self._retired.is_set() and not self.streams and self._ended is not None and not self._ended.done():

@@ -1,12 +1,13 @@
 """All workers of one gateway: who is connected, how busy they are, and streams to them.
 
 Owns one link and one task for each listed worker. The list comes from discovery (`update`); being listed is not being
-ready: a replica is ready while it is connected, healthy, not draining, and its load is at most `dead_s` old.
+ready: a replica is ready while it is connected, healthy, not draining, and its load is at most `dead_s` old. One that
+is not listed any more stays known, and what its node's store holds with it, until its last stream has ended.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cluster.coordinator.workers import Leg
@@ -39,6 +40,7 @@ class WorkerPool:
         self._settings = settings
         self._observer = LinkObserver(self._changed, kv)
         self._links: dict[str, WorkerLink] = {}
+        self._leaving: dict[str, WorkerLink] = {}
         self._tasks: dict[WorkerLink, asyncio.Task[None]] = {}
         self._waiters: set[asyncio.Future[None]] = set()
         self._fleet = Fleet({})
@@ -59,6 +61,7 @@ class WorkerPool:
         for link in self._links.values():
             link.retire()
         self._links.clear()
+        self._leaving.clear()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -76,12 +79,18 @@ class WorkerPool:
             if addresses.get(replica_id) != link.address:
                 del self._links[replica_id]
                 link.retire()
+                if link.info is not None and link.streams:
+                    self._leaving[replica_id] = link
+                else:
+                    link.forget()
         for replica_id, address in addresses.items():
             if replica_id not in self._links:
                 self._start(WorkerLink(replica_id, address, self._settings, self._observer))
         self._changed()
 
     def _start(self, link: WorkerLink) -> None:
+        if (before := self._leaving.pop(link.replica_id, None)) is not None:
+            before.forget()
         self._links[link.replica_id] = link
         task = asyncio.get_running_loop().create_task(link.run(), name=f"link to {link.replica_id}")
         self._tasks[link] = task
@@ -89,6 +98,9 @@ class WorkerPool:
 
     def _ended(self, link: WorkerLink, task: "asyncio.Task[None]") -> None:
         del self._tasks[link]
+        if self._leaving.get(link.replica_id) is link:
+            del self._leaving[link.replica_id]
+            self._changed()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("letting go of worker %s broke", link.replica_id, exc_info=error)
 
@@ -106,24 +118,29 @@ class WorkerPool:
         dead_s = self._settings.connection.dead_s
         replicas: dict[str, Replica] = {}
         until = float("inf")
-        for link in self._links.values():
+        for link in self._known():
             if link.info is not None:
                 fresh_until = link.load_at + dead_s
-                replicas[link.replica_id] = _replica(link.replica_id, link.info, link.load, now < fresh_until)
-                if now < fresh_until:
+                fit = now < fresh_until and link.replica_id in self._links
+                replicas[link.replica_id] = _replica(link.replica_id, link.info, link.load, fit)
+                if fit:
                     until = min(until, fresh_until)
         return Fleet(replicas), until
 
+    def _known(self) -> Iterator[WorkerLink]:
+        yield from self._leaving.values()
+        yield from self._links.values()
+
     def info(self, replica_id: str) -> WorkerInfo:
         """See the seam."""
-        link = self._links.get(replica_id)
+        link = self._links.get(replica_id) or self._leaving.get(replica_id)
         if link is None or link.info is None:
             raise ReplicaLost(f"worker {replica_id} is not connected")
         return link.info
 
     def store_on(self, node_id: str, kv_fingerprint: str) -> str:
         """See the seam."""
-        infos = (link.info for link in self._links.values() if link.info is not None)
+        infos = (link.info for link in self._known() if link.info is not None)
         stores = (i.store_address for i in infos if (i.node_id, i.kv_fingerprint) == (node_id, kv_fingerprint))
         return next(filter(None, stores), "")
 
@@ -136,7 +153,7 @@ class WorkerPool:
 
     def let_go(self, replica_id: str, handoff_id: str) -> None:
         """See the seam."""
-        link = self._links.get(replica_id)
+        link = self._links.get(replica_id) or self._leaving.get(replica_id)
         if link is not None:
             link.let_go(handoff_id)
 
@@ -144,11 +161,11 @@ class WorkerPool:
 
     def loads(self) -> dict[str, Load]:
         """The latest load of each connected worker."""
-        return {link.replica_id: link.load for link in self._links.values() if link.load is not None}
+        return {link.replica_id: link.load for link in self._known() if link.load is not None}
 
     def nodes(self) -> dict[str, str]:
         """The node of each connected worker."""
-        return {link.replica_id: link.info.node_id for link in self._links.values() if link.info is not None}
+        return {link.replica_id: link.info.node_id for link in self._known() if link.info is not None}
 
     def statistics(self) -> list[LinkStatistics]:
         """Every link, also those of workers that are not listed any more but still have streams."""
@@ -180,8 +197,8 @@ class WorkerPool:
                 waiter.set_result(None)
 
 
-def _replica(replica_id: str, info: WorkerInfo, load: Load | None, fresh: bool) -> Replica:
-    ready = load is not None and fresh and load.healthy and not load.draining
+def _replica(replica_id: str, info: WorkerInfo, load: Load | None, fit: bool) -> Replica:
+    ready = load is not None and fit and load.healthy and not load.draining
     return Replica(
         replica_id=replica_id,
         role=Role(info.role),

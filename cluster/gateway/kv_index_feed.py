@@ -1,6 +1,6 @@
 """Feeds the router's index with what this gateway hears from its workers.
 
-A worker that connects is placed on its node and its snapshots follow; one whose connection is gone is degraded at once
+A worker that connects is placed at its store and its snapshots follow; one whose connection is gone is degraded at once
 (a killed process resets it, nobody waits for a deadline) and earns no credit until it is back; one that is not listed
 any more is dropped.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from cluster.dataplane.frames import KvEvents, WorkerInfo
 from cluster.dataplane.wire_keys import unpack_keys
+from routing.fleet import store_of
 from routing.index import KvIndex, Tier
 
 TIERS = {tier.value: tier for tier in Tier}
@@ -23,7 +24,7 @@ class KvIndexFeed:
 
     def kv_placed(self, replica_id: str, info: WorkerInfo) -> None:
         """See the seam."""
-        self._index.place(replica_id, info.node_id)
+        self._index.place(replica_id, store_of(info.node_id, info.kv_fingerprint))
 
     def kv_events(self, replica_id: str, events: KvEvents) -> None:
         """See the seam. Raises `ProtocolViolation` for what is not whole keys."""

@@ -82,10 +82,10 @@ class Gateway:
         (prefill or decode).load_limit_tokens = decision.load_limit_tokens
         return Attempt(wish, decision, lease, decode, prefill)
 
-    def know(self, replica_id: str, node_id: str) -> None:
+    def know(self, replica_id: str, store: str) -> None:
         """A worker is there, with nothing in its caches."""
         if self.mind.index is not None:
-            self.mind.index.place(replica_id, node_id)
+            self.mind.index.place(replica_id, store)
             for tier in Tier:
                 self.mind.index.snapshot(replica_id, tier, ())
 

@@ -16,10 +16,10 @@ from cluster.planning.itl_histogram import ItlHistogram
 from cluster.planning.job import Job
 from cluster.planning.outcome import Outcome, Record, WorkerOutcome
 from cluster.planning.settings import ClusterSettings
-from cluster.planning.site import Site, build_worker
+from cluster.planning.site import KV_FINGERPRINT, Site, build_worker
 from cluster.planning.step import StepEnd
 from cluster.planning.trace import Trace, TraceRequest
-from routing.fleet import Fleet
+from routing.fleet import Fleet, store_of
 from routing.index import Tier
 
 
@@ -130,7 +130,7 @@ class Simulation:
             site = Site(settings, self._settings.network, self.events, self, worker, len(self._gateways))
             self.sites[settings.replica_id] = site
             for gateway in self._gateways:
-                gateway.know(settings.replica_id, settings.node_id)
+                gateway.know(settings.replica_id, store_of(settings.node_id, KV_FINGERPRINT))
         for number, request in enumerate(self._trace.requests):
             self.records.append(Record(request.arrival_s, request.prompt_tokens, request.output_tokens))
             self.events.at(request.arrival_s, partial(self._arrive, number, request))

@@ -19,6 +19,9 @@ from cluster.planning.worker import Worker
 from routing.fleet import Replica, ReplicaLoad
 from routing.index import Tier
 
+KV_FINGERPRINT = "simulated"
+"""All workers of a simulation can exchange blocks."""
+
 
 class Listener(Protocol):
     """Who hears what happens at a site, at the time it happens."""
@@ -177,7 +180,7 @@ class Site:
             replica_id=self.settings.replica_id,
             role=self.role,
             node_id=self.settings.node_id,
-            kv_fingerprint="simulated",
+            kv_fingerprint=KV_FINGERPRINT,
             block_size_tokens=engine.block_size_tokens,
             max_model_len=engine.max_model_len,
             kv_blocks=engine.device_blocks,

@@ -74,7 +74,7 @@ class Watched:
     def on_host(self) -> set[int]:
         """Every known block in the node's host tier."""
         keys = set(self.key_of.values())
-        return {key for key in keys if self.index.longest_prefix([key], 0.0).nodes}
+        return {key for key in keys if self.index.longest_prefix([key], 0.0).stores}
 
     async def heard(self) -> None:
         """All events so far have come: events come in order, and those of this prompt are the last."""

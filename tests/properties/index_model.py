@@ -80,7 +80,7 @@ class IndexModel:
             device=_depths(exact, keys, on_device),
             host=_depths(exact, keys, loadable),
             promised=_depths(exact, keys, coming),
-            nodes=_depths(nodes, keys, on_node),
+            stores=_depths(nodes, keys, on_node),
         )
 
 

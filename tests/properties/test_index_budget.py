@@ -87,7 +87,7 @@ class BudgetMachine(RuleBasedStateMachine):
     def claims_no_more_than_is_true(self) -> None:
         self.index.check()
         claimed, true = self.index.longest_prefix(PROMPT, 0.0), self.model.longest_prefix(PROMPT, 0.0)
-        for field in ("device", "host", "promised", "nodes"):
+        for field in ("device", "host", "promised", "stores"):
             for name, depth in getattr(claimed, field).items():
                 assert depth <= getattr(true, field).get(name, 0), field
 

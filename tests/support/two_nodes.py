@@ -94,7 +94,8 @@ class TwoNodes:
             await asyncio.sleep(0.1)
 
     def _on_node(self, worker: str, keys: Any) -> int:
-        return self.routing.index.longest_prefix(keys, time.monotonic()).nodes.get(f"node {worker}", 0)
+        store = self.pool.fleet().replicas[worker].store
+        return self.routing.index.longest_prefix(keys, time.monotonic()).stores.get(store, 0)
 
 
 @asynccontextmanager

@@ -269,12 +269,14 @@ async def test_a_worker_that_is_not_listed_any_more_finishes_its_streams_first()
         stream = pool.open("w1", leg())
         running = await worker.legs.started("r1")
         pool.update({})
-        assert pool.fleet().replicas == {}
+        assert not pool.fleet().replicas["w1"].ready
+        assert pool.store_on("node", "kv") == "tcp://store"
         with pytest.raises(ReplicaLost):
             pool.open("w1", leg("r2"))
         running.say(1, finish="stop")
         assert await stream.next() == [Delta(0, [1], " 1", "stop")]
         await until(lambda: worker.server.gateways == 0 and not pool.statistics())
+        assert pool.fleet().replicas == {}
 
 
 async def test_a_replica_is_not_ready_while_it_drains_or_is_ill() -> None:

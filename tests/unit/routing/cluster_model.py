@@ -157,7 +157,7 @@ class World:
         index = BlockIndex(2**24)
         ledger = Ledger(index)
         for engine in self.engines.values():
-            index.place(engine.replica.replica_id, engine.replica.node_id)
+            index.place(engine.replica.replica_id, engine.replica.store)
             index.snapshot(engine.replica.replica_id, Tier.DEVICE, ())
         fleet = Fleet({replica_id: engine.replica for replica_id, engine in self.engines.items()})
         self.gateways.append(Gateway(make(ledger, index), ledger, index, fleet))

@@ -1,5 +1,6 @@
 """Fleets, prompts and routers for tests, and a little world around one router."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -64,14 +65,16 @@ class Desk:
         self.router = KvAware(self.settings, self.index, self.ledger, self.rates, self.lengths)
         self.fleet = Fleet({each.replica_id: each for each in self.replicas})
         self.rng = Random(self.seed)
+        self.held: Counter[tuple[str, Tier]] = Counter()
         for each in self.replicas:
-            self.index.place(each.replica_id, each.node_id)
+            self.index.place(each.replica_id, each.store)
             for tier in Tier:
                 self.index.snapshot(each.replica_id, tier, ())
 
     def hold(self, replica_id: str, tokens: int, tier: Tier = Tier.DEVICE) -> None:
         """The replica has the first blocks of the text."""
         size = self.fleet.replicas[replica_id].block_size_tokens
+        self.held[replica_id, tier] = max(tokens, self.held[replica_id, tier])
         self.index.apply(replica_id, tier, PromptKeys(TOKENS[:tokens]).at(size), ())
 
     def route(self, request: RouteRequest) -> Decision:

@@ -88,11 +88,16 @@ def test_nothing_is_fetched_from_a_replica_that_is_not_heard_of() -> None:
     assert candidate(desk.explain(prompt(3230)), "d1").fetch is None
 
 
-def test_nothing_is_fetched_from_a_replica_that_is_gone_or_leaving() -> None:
+def test_nothing_is_fetched_from_a_replica_that_is_gone() -> None:
     desk = two_nodes(3200)
     desk.index.drop("d0")
     assert candidate(desk.explain(prompt(3230)), "d1").fetch is None
-    assert candidate(without(two_nodes(3200), "d0").explain(prompt(3230)), "d1").fetch is None
+
+
+def test_the_store_of_a_replica_that_drains_is_read_though_it_is_given_no_work() -> None:
+    desk = without(two_nodes(3200), "d0")
+    (only,) = desk.explain(prompt(3230))
+    assert (only.decode, only.fetch and only.fetch.node_id) == ("d1", "a")
 
 
 def test_nothing_is_fetched_that_does_not_fit() -> None:
@@ -100,6 +105,17 @@ def test_nothing_is_fetched_that_does_not_fit() -> None:
         desk = Desk([replica("d0", node_id="a", **other), replica("d1", node_id="b")])
         desk.hold("d0", 3200, Tier.HOST)
         assert candidate(desk.explain(prompt(3230)), "d1").fetch is None
+
+
+def test_of_two_versions_on_one_node_each_has_a_store_of_its_own() -> None:
+    versions = [replica("old", node_id="a"), replica("new", node_id="a", kv_fingerprint="g")]
+    desk = Desk([*versions, replica("old far", node_id="b"), replica("new far", node_id="b", kv_fingerprint="g")])
+    desk.hold("old", 3200, Tier.HOST)
+    found = desk.explain(prompt(3230))
+    assert candidate(found, "old").predicted.cached_tokens == 3200
+    assert candidate(found, "new").predicted.cached_tokens == 0
+    assert candidate(found, "old far").fetch is not None
+    assert candidate(found, "new far").fetch is None
 
 
 def test_an_engine_is_told_not_to_load_what_it_computes_sooner() -> None:

@@ -25,6 +25,7 @@ from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
 from kvtransfer.aclient import AsyncStoreClient
 from routing.block_keys import extend, root
+from routing.fleet import store_of
 from routing.index import Tier
 from routing.index_blocks import BlockIndex
 from tests.support.store_thread import SECRET as STORE_SECRET
@@ -175,10 +176,10 @@ class Fleet:
         return self._known(replica_ids or self.members, lambda key: self.index.longest_prefix([key], 0.0).device)
 
     def host_known(self) -> dict[str, set[int]]:
-        """What the index says of each node."""
-        return self._known(
-            [node.node_id for node in self.nodes], lambda key: self.index.longest_prefix([key], 0.0).nodes
-        )
+        """What the index says of the store of each node."""
+        nodes = {store_of(node.node_id, node.store.fingerprint): node.node_id for node in self.nodes}
+        known = self._known(nodes, lambda key: self.index.longest_prefix([key], 0.0).stores)
+        return {nodes[store]: keys for store, keys in known.items()}
 
     def _known(self, places: Iterable[str], ask: Callable[[int], Mapping[str, int]]) -> dict[str, set[int]]:
         held = {key: ask(key) for key in set(self.key_of.values())}
