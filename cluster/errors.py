@@ -78,7 +78,7 @@ class EngineFailed(BatonError):
 
 
 class DeadlineExceeded(BatonError):
-    """The request took longer than `timeouts.request_s`."""
+    """The request took longer than `timeouts.request_s`, or its prompt takes longer than its client waits."""
 
     status = 504
 

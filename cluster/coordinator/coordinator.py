@@ -7,17 +7,20 @@ holds no stream, no lease, no task and no place in line.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from cluster.coordinator.admission.door import Door, Visit
 from cluster.coordinator.admission.queue import AdmissionStatistics
 from cluster.coordinator.admission.ticket import Ticket
+from cluster.coordinator.attempt import place
 from cluster.coordinator.journey import Journey, outcome_of
 from cluster.coordinator.lifecycle import Event, State
 from cluster.coordinator.observer import EndListener, Observer
 from cluster.coordinator.resources import CoordinatorSettings, HandoffIds, Resources
 from cluster.coordinator.workers import GenerationRequest, Workers
 from cluster.dataplane.frames import Delta
-from cluster.errors import BatonError, NoReplicaReady
+from cluster.errors import BatonError, DeadlineExceeded, NoReplicaReady
+from routing.block_keys import PromptKeys
 from routing.fleet import Role
 from routing.ledger import Ledger
 from routing.router import Predicted, Rng, Router
@@ -73,7 +76,7 @@ class Coordinator:
         """The request's deltas as they come: in each step at most one merged delta for each output.
 
         Closing or cancelling the iterator aborts both legs at once, or the wait for its turn. Raises `Overloaded`
-        before the first step when it may not go in time, else whatever the request fails with.
+        or `DeadlineExceeded` before the first step when it may not go in time, else whatever the request fails with.
         """
         visit = self._arrive(request)
         journey: Journey | None = None
@@ -132,10 +135,21 @@ class Coordinator:
 
     def _arrive(self, request: GenerationRequest) -> Visit:
         try:
-            return self._door.arrive(request)
+            return self._door.arrive(request, self._longest_s(request))
         except BatonError as error:
             self._refuse(error)
             raise
+
+    def _longest_s(self, request: GenerationRequest) -> float:
+        """How long its client lets it wait, besides what its prompt takes. Raises `DeadlineExceeded` if not at all."""
+        if request.first_token_s is None:
+            return inf
+        wish = place(request, PromptKeys(request.token_ids, request.cache_salt, request.lora_name))
+        ahead = self._with.router.outlook(wish, self._with.workers.fleet(), self._with.clock())
+        longest_s = request.first_token_s - (0.0 if ahead is None else ahead.ttft_s - ahead.queue_s)
+        if longest_s <= 0:
+            raise DeadlineExceeded(f"the prompt takes longer than its client waits ({request.first_token_s:g} s)")
+        return longest_s
 
     async def _turn(self, visit: Visit) -> None:
         try:

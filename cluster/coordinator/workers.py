@@ -18,7 +18,8 @@ class GenerationRequest:
 
     `sampling` is vLLM's SamplingParams in MessagePack, whole. `outputs` is its `n`, `max_tokens` the most tokens one
     output may have. `may_disaggregate` is False where prefill elsewhere is of no use, e.g. with prompt logprobs.
-    `placement`, if there is one, is told where the request goes.
+    `placement`, if there is one, is told where the request goes. `first_token_s` is how long the client waits for the
+    first token; None: as long as everybody.
     """
 
     request_id: str
@@ -32,6 +33,7 @@ class GenerationRequest:
     trace_headers: dict[str, str] | None = None
     may_disaggregate: bool = True
     placement: Placement | None = None
+    first_token_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

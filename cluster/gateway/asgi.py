@@ -7,6 +7,7 @@ Serve cancels this coroutine when a client goes away and nothing else.
 
 import logging
 from http import HTTPStatus
+from math import inf
 from typing import Any
 
 from cluster.gateway.asgi_types import Application, Headers, Receive, Scope, Send
@@ -27,6 +28,9 @@ from cluster.gateway.scope import RequestScope, current_scope
 _log = logging.getLogger(__name__)
 _WITHHELD = frozenset({b"x-vllm-priority", b"x-data-parallel-rank"})
 _NORMAL_CLOSURE = 1000
+
+DEADLINE = b"x-baton-first-token-s"
+"""In so many seconds a client wants its first token, or to be refused at once."""
 
 
 class GatewayApplication:
@@ -55,7 +59,7 @@ class GatewayApplication:
         most_pieces = MOST_PIECES_OF_A_RESPONSE if shape is Shape.RESPONSE else MOST_PIECES
         body = BoundedBody(receive, self._max_body_bytes, self._body_s, most_pieces)
         reply = Reply(send, request, body, shape)
-        refusal = self._refusal(route, scope)
+        refusal = self._refusal(route, scope) or _take_deadline(scope["headers"], request)
         if refusal is not None:
             await reply.fail(refusal)
         elif self._operations.serves(path):
@@ -94,6 +98,25 @@ class GatewayApplication:
         finally:
             current_scope.reset(token)
             await request.close()
+
+
+def _take_deadline(headers: Headers, request: RequestScope) -> Failure | None:
+    """Note how long the client waits for its first token. What it says must be a number of seconds."""
+    for name, value in headers:
+        if name == DEADLINE:
+            seconds = _seconds(value)
+            if seconds is None:
+                return Failure(HTTPStatus.BAD_REQUEST, f"{DEADLINE.decode()} has to be a number of seconds above 0")
+            request.first_token_s = seconds
+    return None
+
+
+def _seconds(value: bytes) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < inf else None
 
 
 def _admitted(headers: Headers) -> Headers:

@@ -92,12 +92,12 @@ class ClusterClient(FleetClient):
         **_: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The request's results. Raises vLLM's exceptions; closing or cancelling it aborts the request."""
+        scope = current_scope.get() or RequestScope()
         try:
-            accepted = self._accept(prompt, sampling_params, request_id, lora_request, trace_headers, priority)
+            accepted = self._accept(scope, prompt, sampling_params, request_id, lora_request, trace_headers, priority)
         except Exception as error:
             raise _refused(error) from None
         results = ResultAssembler(request_id, accepted.core.prompt_token_ids, sampling_params)
-        scope = current_scope.get() or RequestScope()
         generation = OpenGeneration(self._backend.generate(accepted.wire))
         scope.enter(generation)
         try:
@@ -121,6 +121,7 @@ class ClusterClient(FleetClient):
 
     def _accept(
         self,
+        scope: RequestScope,
         prompt: Any,
         sampling: SamplingParams,
         request_id: str,
@@ -147,6 +148,7 @@ class ClusterClient(FleetClient):
             trace_headers=dict(trace_headers) if trace_headers else None,
             may_disaggregate=resolved.prompt_logprobs is None,
             placement=claim_placement(),
+            first_token_s=scope.first_token_s,
         )
         return Accepted(core, resolved, wire)
 

@@ -45,9 +45,10 @@ class OpenGeneration:
 class RequestScope:
     """One HTTP request as the gateway sees it."""
 
-    __slots__ = ("answering", "closed", "failure", "open", "shaped", "takes_bytes")
+    __slots__ = ("answering", "closed", "failure", "first_token_s", "open", "shaped", "takes_bytes")
 
     def __init__(self) -> None:
+        self.first_token_s: float | None = None  # how long the client waits for it, if it told
         self.open: set[OpenGeneration] = set()
         self.answering = False  # a generation has made its first step
         self.failure: Failure | None = None  # the latest error, whose status a stream not yet begun takes

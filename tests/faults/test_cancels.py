@@ -21,6 +21,7 @@ from tests.support.two_nodes import Shape
 from tests.unit.dataplane.peers import DEADLINE_S
 from tests.unit.engines.simulated.bench import prompt_of
 
+ARENA_BYTES = 8 * 1024 * 1024
 CHUNK_TOKENS = 32
 SLOW = {"max_batched_tokens": CHUNK_TOKENS, "decode_step_s": 0.1}
 """A prompt takes seven steps of a tenth of a second."""
@@ -77,8 +78,8 @@ async def stored_blocks(cluster: Pools) -> int:
 async def slow_pair(model: Path, fingerprint: str) -> AsyncIterator[Pools]:
     """One prefill and one decode worker, each with a store of its own."""
     with (
-        running_store(fingerprint, transport=over_quick_tcp) as one,
-        running_store(fingerprint, transport=over_quick_tcp) as other,
+        running_store(fingerprint, ARENA_BYTES, over_quick_tcp) as one,
+        running_store(fingerprint, ARENA_BYTES, over_quick_tcp) as other,
     ):
         async with pools(model, [one], [other], **SLOW) as cluster:
             yield cluster
@@ -144,7 +145,7 @@ async def test_who_leaves_an_engines_queue_is_never_computed(model: Path, finger
 
 async def test_who_leaves_the_line_was_never_sent_anywhere(model: Path, fingerprint: str) -> None:
     admission = AdmissionSettings(max_outputs=1, max_wait_s=None)
-    with running_store(fingerprint) as store:
+    with running_store(fingerprint, ARENA_BYTES) as store:
         async with pools(model, [store], [store], admission=admission, **SLOW) as cluster:
             first = Client(cluster.coordinator.generate(cluster.request(prompt_of(PROMPT_TOKENS, 1), 100)))
             second = Client(cluster.coordinator.generate(cluster.request(prompt_of(PROMPT_TOKENS, 2), 100)))
@@ -174,8 +175,8 @@ async def test_a_short_request_does_not_wait_for_eight_long_prompts_that_were_ca
     admission = AdmissionSettings(max_wait_s=3_600.0, line=LineSettings(max_tokens=2 * LONG * LONG_TOKENS))
     took_s = []
     with (
-        running_store(fingerprint, transport=over_quick_tcp) as one,
-        running_store(fingerprint, transport=over_quick_tcp) as other,
+        running_store(fingerprint, ARENA_BYTES, over_quick_tcp) as one,
+        running_store(fingerprint, ARENA_BYTES, over_quick_tcp) as other,
     ):
         async with pools(model, [one], [other], ROOM, kv_aware(model), admission, **H100) as cluster:
             for attempt in range(3):

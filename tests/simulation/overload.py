@@ -145,18 +145,30 @@ class Overload:
             [routing.learner(self.workers.fleet)],
         )
 
-    async def send(self, group: asyncio.TaskGroup, per_s: float, seconds: float, tenant: str | None = None) -> None:
+    async def send(
+        self,
+        group: asyncio.TaskGroup,
+        per_s: float,
+        seconds: float,
+        tenant: str | None = None,
+        first_token_s: float | None = None,
+    ) -> None:
         """Requests at random moments."""
         ends = self.clock() + seconds
         while self.clock() < ends:
-            group.create_task(self.one(tenant))
+            group.create_task(self.one(tenant, first_token_s))
             await asyncio.sleep(self.rng.expovariate(per_s))
 
-    async def one(self, tenant: str | None = None) -> None:
+    async def one(self, tenant: str | None = None, first_token_s: float | None = None) -> None:
         """One request, and what became of it."""
         tokens, output = self.rng.choice(self.site.prompts), self.rng.choice(self.site.outputs)
         prompt = self.rng.choices(range(50_000), k=tokens)
-        asked = replace(request(str(len(self.tries)), max_tokens=output), token_ids=prompt, cache_salt=tenant)
+        asked = replace(
+            request(str(len(self.tries)), max_tokens=output),
+            token_ids=prompt,
+            cache_salt=tenant,
+            first_token_s=first_token_s,
+        )
         sent = Try(tokens, output, tenant, self.clock())
         self.tries.append(sent)
         try:

@@ -108,3 +108,20 @@ def test_a_greedy_tenant_gets_no_more_than_its_share_while_another_waits() -> No
     total = sum(tokens.values())
     assert tokens["greedy"] <= 1.1 * total / 4
     assert tokens["big"] >= 0.9 * total / 2
+
+
+def test_who_gives_a_deadline_gets_its_first_token_by_then_or_a_refusal_at_once() -> None:
+    async def main() -> Overload:
+        world = Overload(PREFILL_BOUND, seed=4)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.send(group, 1.5 * PREFILLED_PER_S, 20.0))
+            group.create_task(world.send(group, 1.5 * PREFILLED_PER_S, 20.0, "hurried", first_token_s=1.0))
+        return world
+
+    hurried = [each for each in run_virtual(main()).tries if each.tenant == "hurried"]
+    refused = [each for each in hurried if each.retry_after_s is not None]
+    assert len(refused) > 100
+    assert quantile([each.refused_at - each.at_s for each in refused], 0.8) == 0.0
+    answered_s = ttfts(hurried, 0.0)
+    assert len(answered_s) > 100
+    assert quantile(answered_s, 0.99) <= 1.0 + 0.1

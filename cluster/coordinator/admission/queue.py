@@ -127,7 +127,7 @@ class AdmissionQueue:
             return _GOES
         self.require_possible(ticket.outputs)
         wait_s = self.wait_s(ticket, now)
-        if wait_s is not None and wait_s > self.in_line_s(ticket):
+        if wait_s > self.in_line_s(ticket):
             raise self.refuse(ticket, Refusal.TOO_LONG, now)
         out = self._line.crowded_out(ticket)
         if out is None:
@@ -189,10 +189,10 @@ class AdmissionQueue:
         """When a request like it would go, if it waited and nobody else came."""
         return min(self.wait_s(ticket, now) or _UNKNOWN_RETRY_S, _LONGEST_RETRY_S)
 
-    def wait_s(self, ticket: Ticket, now: float) -> float | None:
-        """How long it would stand in line from now on; None while nobody knows how fast the line moves."""
+    def wait_s(self, ticket: Ticket, now: float) -> float:
+        """How long it would stand in line from now on, at least, while nobody knows how fast the line moves."""
         in_line_s = self._drain.seconds_for(self._line.ahead_of(ticket) + ticket.tokens, now)
-        return None if in_line_s is None else max(in_line_s, self._closed_s(now))
+        return max(in_line_s or 0.0, self._closed_s(now))
 
     def opens_in_s(self, now: float) -> float | None:
         """When `release` is to be asked again though nothing else happens; None: not until something does."""
@@ -260,8 +260,8 @@ class AdmissionQueue:
 
 
 _WHY = {
-    Refusal.TOO_LONG: "another would wait longer than gateway.admission.max_wait_s allows",
+    Refusal.TOO_LONG: "another would wait longer than gateway.admission.max_wait_s, or its client, allows",
     Refusal.FULL: "no more may wait (gateway.admission.max_waiting_requests, max_waiting_tokens)",
     Refusal.CROWDED_OUT: "others have more right to wait",
-    Refusal.LATE: "this one has waited as long as gateway.admission.max_wait_s allows",
+    Refusal.LATE: "this one has waited as long as gateway.admission.max_wait_s, or its client, allows",
 }

@@ -540,6 +540,41 @@ async def test_one_with_more_right_to_wait_crowds_another_out() -> None:
     world.check_idle()
 
 
+class Foresees(Pair):
+    """A router that says what awaits a request."""
+
+    def __init__(self, queue_s: float) -> None:
+        self._queue_s = queue_s
+
+    def outlook(self, request: RouteRequest, fleet: Fleet, now: float) -> Predicted | None:
+        return Predicted(self._queue_s, 0.5, 0.1, 0.1, 0.1, 100, 0)
+
+
+@in_virtual_time
+async def test_one_whose_client_waits_less_than_the_prompt_takes_is_refused_for_good() -> None:
+    world = World(behave(), prefills=1, decodes=1, router=Foresees(0.0))
+    with pytest.raises(DeadlineExceeded, match=r"0\.5 s"):
+        await anext(world.coordinator.generate(replace(request(), first_token_s=0.5)))
+    assert (world.observer.refusals, world.workers.opened) == (["deadline_exceeded"], [])
+    world.check_idle()
+
+
+@in_virtual_time
+async def test_one_whose_client_waits_less_than_the_line_takes_is_refused_at_once() -> None:
+    world = World(behave(), prefills=1, decodes=1, router=Foresees(0.3))
+    stream = world.coordinator.generate(request(max_tokens=50))
+    await anext(stream)
+    patient = Client(replace(request(), first_token_s=2.5))
+    await patient.run(world.coordinator, None, 0.0)
+    assert patient.ending == "finished"
+    begun = world.clock()
+    with pytest.raises(Overloaded, match="its client"):
+        await anext(world.coordinator.generate(replace(request(), first_token_s=0.9)))
+    assert world.clock() == begun
+    await stream.aclose()
+    world.check_idle()
+
+
 @in_virtual_time
 async def test_without_a_decode_replica_admission_and_health_say_so() -> None:
     world = World(behave(), prefills=1, decodes=0)
