@@ -3,11 +3,16 @@
 from functools import cache
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from configs.errors import ConfigError, Problem
 from configs.profile_file import ProfileConfig, read_profile
 from configs.profile_names import SHIPPED, allowed, is_file, roofline_name
 from configs.roofline import DoesNotFit, roofline
-from configs.schema import BatonConfig, PoolConfig, RatesConfig, SimulatedEngineConfig
+from configs.schema import BatonConfig, PoolConfig, RatesConfig, SimulatedEngineConfig, VllmEngineConfig
+
+_BOUNDS = {"max_running": "max_num_seqs", "chunk_tokens": "max_num_batched_tokens"}
+"""Rates that vLLM's engine arguments set, and their names there."""
 
 _FOLDER = Path(__file__).parent / "profiles"
 
@@ -34,7 +39,7 @@ def rates_of(config: BatonConfig) -> RatesConfig:
     """The rates of a deployment. All values are set."""
     name, replaced = config.router.profile, config.router.rates
     base = _suited(config.decode) if name is None else named(name).rates
-    return base.model_copy(update=replaced.model_dump(exclude_none=True))
+    return base.model_copy(update=_bounds(config.decode) | replaced.model_dump(exclude_none=True))
 
 
 def with_rates(config: BatonConfig) -> BatonConfig:
@@ -47,6 +52,14 @@ def _suited(pool: PoolConfig) -> RatesConfig:
     if isinstance(pool.engine, SimulatedEngineConfig):
         return _simulated(pool.engine)
     return named("h100_8b" if pool.num_gpus else "laptop_cpu").rates
+
+
+def _bounds(pool: PoolConfig) -> dict[str, JsonValue]:
+    """What a real engine was told of its batch, which no profile can know."""
+    if not isinstance(pool.engine, VllmEngineConfig):
+        return {}
+    args = pool.engine.args
+    return {rate: args[name] for rate, name in _BOUNDS.items() if isinstance(args.get(name), int)}
 
 
 def _simulated(engine: SimulatedEngineConfig) -> RatesConfig:

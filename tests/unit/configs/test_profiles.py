@@ -10,7 +10,7 @@ from configs.errors import ConfigError
 from configs.load import load
 from configs.profile_file import write_profile
 from configs.profile_names import SHIPPED
-from configs.schema import BatonConfig, ModelConfig, PoolConfig, RatesConfig, RouterConfig
+from configs.schema import BatonConfig, ModelConfig, PoolConfig, RatesConfig, RouterConfig, VllmEngineConfig
 from configs.schema import SimulatedEngineConfig as Simulated
 from routing.profile import Profile
 
@@ -44,6 +44,14 @@ def test_simulated_engines_are_profiled_by_their_settings() -> None:
 def test_real_engines_are_profiled_by_what_they_run_on() -> None:
     assert rates(PoolConfig()) == profiles.named("laptop_cpu").rates
     assert rates(PoolConfig(num_gpus=1)) == profiles.named("h100_8b").rates
+
+
+@pytest.mark.parametrize("profile", [None, "h100_8b"])
+def test_the_bounds_of_a_real_engines_batch_are_what_it_was_given(profile: str | None) -> None:
+    engine = VllmEngineConfig(args={"max_num_seqs": 7, "max_num_batched_tokens": 512, "block_size": 32})
+    found = rates(PoolConfig(num_gpus=1, engine=engine), profile)
+    assert found == profiles.named("h100_8b").rates.model_copy(update={"max_running": 7, "chunk_tokens": 512})
+    assert rates(PoolConfig(engine=engine), profile, max_running=9).max_running == 9
 
 
 def test_a_named_profile_is_taken_whatever_the_engine() -> None:
