@@ -82,7 +82,12 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
         config.cache_config.num_gpu_blocks - 1,
         means,
     )
-    return Started(llm, [process.pid for process in llm.engine_core.resources.engine_manager.processes], facts)
+    return Started(llm, _processes(llm), facts)
+
+
+def _processes(llm: Any) -> list[int]:
+    """The engine cores that run below this process; vLLM's Ray backend has them elsewhere."""
+    return [process.pid for process in getattr(llm.engine_core.resources.engine_manager, "processes", ())]
 
 
 def fingerprint(settings: VllmEngineSettings) -> KvFingerprint:
