@@ -29,8 +29,9 @@ class EngineWatch:
         return f"<EngineWatch {self.ill or 'well'} probing={self._probe is not None} {self._pulse!r}>"
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Begins with a step, asked of the engine before it has much to do: how fast is it?"""
         async with asyncio.TaskGroup() as probes:
+            self._ask(probes)
             while True:
                 self._look(probes)
                 await asyncio.sleep(self._settings.look_s)
@@ -39,10 +40,13 @@ class EngineWatch:
         statistics = self._engine.statistics()
         has_work = self._probe is not None or statistics.running + statistics.waiting > 0
         if self._pulse.look(self._clock(), statistics.steps, has_work) is Sign.PROBE:
-            self._probe = probes.create_task(self._step(), name="health probe")
+            self._ask(probes)
         if statistics.steps != self._failed_at_step:
             self._failure = ""
         self._judge(statistics)
+
+    def _ask(self, probes: asyncio.TaskGroup) -> None:
+        self._probe = probes.create_task(self._step(), name="health probe")
 
     def _judge(self, statistics: EngineStatistics) -> None:
         ill = "the engine died" if statistics.dead else self._failure

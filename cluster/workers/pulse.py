@@ -42,7 +42,7 @@ class Pulse:
         self._looked_at = now
         self._steps = 0
         self._small_step_s = 0.0
-        self._idle_s = settings.probe_s  # nothing is known of it yet
+        self._idle_s = 0.0
         self.still_s = 0.0
         self.stalled = False
 

@@ -39,9 +39,8 @@ def test_only_a_step_ends_that() -> None:
     assert looker.looks(1, has_work=True, steps=1) == [Sign.WELL]
 
 
-def test_an_engine_is_asked_for_a_step_at_first_and_whenever_it_was_idle_for_a_while() -> None:
+def test_an_engine_is_asked_for_a_step_whenever_it_was_idle_for_a_while() -> None:
     looker = Looker()
-    assert looker.looks(1, has_work=False) == [Sign.PROBE]
     assert looker.looks(1, has_work=True, steps=1) == [Sign.WELL]
     assert looker.looks(10, has_work=False) == [Sign.WELL] * 9 + [Sign.PROBE]
     assert looker.looks(20, has_work=True, steps=1) == [Sign.WELL] * 20

@@ -10,6 +10,7 @@ from cluster.dataplane.pool import WorkerPool
 from cluster.dataplane.wire_keys import pack_keys
 from cluster.engines.engine import BlocksChanged
 from cluster.errors import EngineFailed, ReplicaDraining, ReplicaLost
+from cluster.workers.engine_watch import EngineWatch
 from cluster.workers.load import STORE_GAUGES
 from cluster.workers.pulse import PulseSettings
 from cluster.workers.store_link import MAX_OWED, StoreLink
@@ -19,6 +20,7 @@ from kvtransfer.protocol import Watched
 from routing.block_keys import extend, root
 from routing.fleet import Role
 from routing.index import Tier
+from tests.fakes.engine import FakeEngine
 from tests.fakes.store import FakeStore
 from tests.unit.dataplane.peers import DEADLINE_S, pool_settings, until
 from tests.unit.workers.running import handoff, leg, running_worker
@@ -197,6 +199,17 @@ async def test_a_wedged_engine_fails_its_legs_at_once_and_gets_no_more_until_it_
         running.engine.goes.set()
         await running.pool.wait_for(lambda fleet: bool(fleet.ready(Role.DECODE)), DEADLINE_S)
         await running.worker.check_health()
+
+
+async def test_an_engine_is_timed_as_soon_as_it_is_watched_whatever_it_has_done_before() -> None:
+    """How long it may take for a prompt follows from that."""
+    engine = FakeEngine()
+    engine.steps = 5
+    watch = EngineWatch(engine, PulseSettings(probe_s=60.0, look_s=0.01), lambda: None)
+    watching = asyncio.create_task(watch.run())
+    await until(lambda: engine.steps == 6)
+    watching.cancel()
+    await asyncio.wait([watching])
 
 
 async def test_an_engine_that_died_is_noticed_by_itself_and_stays_dead() -> None:
