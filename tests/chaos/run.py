@@ -32,6 +32,7 @@ WORKERS = 4
 WHOLE_S, REST_S = 60.0, 15.0
 """What may pass, after the last fault, until all workers are back, and after the last answer, until nothing is held."""
 GROWTH = 1.05
+TOLD = ("baton_resumed_total", "baton_attempts_total", "baton_handoffs_total", "baton_kv_recomputed_blocks_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,14 @@ async def run(served: Served, target: Target, plan: Plan, clients: int, warm_s: 
         await asyncio.sleep(plan.every_s)
         load.finish()
     print(f"after the last fault: {load.cut()}", flush=True)
+    print(_history(await asyncio.to_thread(served.metrics)), flush=True)
     return [*_streams(load), *await _books(served), *_memory(before, parts)]
+
+
+def _history(metrics: Mapping[str, float]) -> str:
+    """What the gateway did about it: a run without these has shown nothing."""
+    told = (f"{name.removeprefix('baton_')} {value:,.0f}" for name, value in metrics.items() if name.startswith(TOLD))
+    return f"the gateway counted: {', '.join(told)}"
 
 
 def _streams(load: Load) -> list[Verdict]:
