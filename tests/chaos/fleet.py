@@ -1,7 +1,7 @@
 """The fleet that a chaos run is let loose on: simulated engines on two Ray nodes, prefill on one, decode on the other.
 
 Steps are slow, so that sixty streams leave two cores time for what is killed to start again. Caches are small and
-stores forget hand-offs early, so that all are full, and memory is at its level, after half a minute. While workers are
+stores forget hand-offs early, so that all are full, and memory is at its level, after a minute. While workers are
 gone the others have too much to do: requests wait longer than interactive users would, and none is refused.
 """
 

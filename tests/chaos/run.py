@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="default: by chance")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--every", type=float, default=10.0, help="seconds between two faults")
-    parser.add_argument("--warm", type=float, default=30.0, help="seconds of load before the first fault")
+    parser.add_argument("--warm", type=float, default=60.0, help="seconds of load before the first fault")
     parser.add_argument("--faults", nargs="+", choices=sorted(CATALOGUE), default=list(DEFAULT))
     options = parser.parse_args()
     plan = Plan(options.seed, 60 * options.minutes, options.every, options.faults)
