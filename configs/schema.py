@@ -284,6 +284,14 @@ class SecurityConfig(Frozen):
         return self.cluster_secret.get_secret_value().encode()
 
 
+class WorkerUserConfig(Frozen):
+    """`user_config` of the deployments PrefillWorker and DecodeWorker in a Serve file: what a redeploy changes in
+    running workers, restarting none.
+    """
+
+    drain_finish_s: PositiveSeconds | None = Field(None, description="replaces timeouts.drain_finish_s; null: does not")
+
+
 class BatonConfig(Frozen):
     """A whole deployment: `args:` of the Serve application `cluster.app:build`."""
 

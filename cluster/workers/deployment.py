@@ -25,7 +25,7 @@ from cluster.workers.pulse import PulseSettings
 from cluster.workers.store_actor import NodeStoreSettings, StoreEndpoint, ensure_store
 from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
-from configs.schema import BatonConfig, PoolConfig, TimeoutConfig
+from configs.schema import BatonConfig, PoolConfig, TimeoutConfig, WorkerUserConfig
 from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.fingerprint import KvFingerprint
 from kvtransfer.settings import DiskSettings, StoreSettings
@@ -152,6 +152,11 @@ class WorkerReplica:
         """Called by Serve once, after `__init__`; gateways find the worker by it."""
         return {"baton": {"address": self._address, "replica_id": self._replica_id, "role": self.role}}
 
+    async def reconfigure(self, user_config: dict[str, object]) -> None:
+        """Called by Serve at the start and whenever a redeploy changes `user_config`. Raises for what is no such."""
+        given = WorkerUserConfig.model_validate(user_config)
+        self._worker.finish_s = given.drain_finish_s or self._config.timeouts.drain_finish_s
+
     async def check_health(self) -> None:
         """Called by Serve. Raises when the engine cannot step."""
         await self._worker.check_health()
@@ -166,7 +171,7 @@ class WorkerReplica:
             "address": self._address,
             "store": self._worker.info.store_address,
             "live_legs": self._worker.live_legs,
-            "finish_s": self._config.timeouts.drain_finish_s,
+            "finish_s": self._worker.finish_s,
             **{name: getattr(load, name) for name in load.__struct_fields__},
         }
 

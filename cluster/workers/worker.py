@@ -60,6 +60,7 @@ class Worker:
         self._counters = LegCounters()
         self._blocks = KvBlocks(settings.info.block_size_tokens, idle_hashes(settings.info.kv_blocks))
         self._drain = Drain(self._report_now)
+        self.finish_s = settings.finish_s
         self._task: asyncio.Task[None] | None = None
         self.address = ""
 
@@ -176,7 +177,7 @@ class Worker:
 
     def drain(self, finish_s: float | None = None) -> None:
         """Out of service until `undrain`: no new legs, and after `finish_s` the live ones may go on elsewhere."""
-        self._drain.begin(self._settings.finish_s if finish_s is None else finish_s)
+        self._drain.begin(self.finish_s if finish_s is None else finish_s)
 
     def undrain(self) -> None:
         """In service again."""
@@ -185,7 +186,7 @@ class Worker:
     async def leave(self) -> bool:
         """Drain and wait for the live legs, up to `leave_s`. False when some are still live: nobody could take them."""
         if not self._drain.handing_back:
-            self.drain(min(self._settings.finish_s, self._settings.leave_s / 2))
+            self.drain(min(self.finish_s, self._settings.leave_s / 2))
         return await self._legs.idle(self._settings.leave_s)
 
     def _report_now(self) -> None:
