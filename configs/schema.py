@@ -257,7 +257,7 @@ class HealthConfig(Frozen):
         30.0, description="an engine that has work and makes no step for this long is wedged"
     )
     stall_steps: float = Field(
-        500.0, ge=0, description="or for as long as so many steps of a few tokens take there, if that is longer"
+        1000.0, ge=0, description="or for as long as so many steps of a few tokens take there, if that is longer"
     )
     stall_most_s: PositiveSeconds = Field(600.0, description="but never for longer than this")
     probe_s: PositiveSeconds = Field(10.0, description="an engine without work is asked for a step this often")

@@ -20,7 +20,7 @@ class PulseSettings:
     """See `configs.schema.HealthConfig`. `look_s` is the pause between two looks."""
 
     stall_s: float = 30.0
-    stall_steps: float = 500.0
+    stall_steps: float = 1000.0
     stall_most_s: float = 600.0
     probe_s: float = 10.0
     look_s: float = 1.0
