@@ -112,6 +112,18 @@ async def test_who_leaves_gives_up_after_its_time() -> None:
         assert not await running.worker.leave()
 
 
+async def test_who_leaves_hands_back_what_does_not_end_and_is_gone_when_it_was_taken() -> None:
+    async with running_worker(finish_s=60.0, leave_s=0.5) as running:
+        stream = running.open(leg())
+        request = await running.engine.arrived("r1")
+        leaving = asyncio.ensure_future(running.worker.leave())
+        with pytest.raises(HandedBack):
+            await stream.next()
+        stream.close()
+        assert await leaving
+        assert request.closed
+
+
 async def test_gateways_hear_of_a_drain_in_the_same_moment() -> None:
     async with running_worker() as running:
         before = running.pool.loads()["w1"]
