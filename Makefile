@@ -56,6 +56,7 @@ lint: $(READY) ## lint, types, import contracts
 .peers/dynamo/.ready: tests/benchmarks/dynamo.lock
 .peers/transfer/.ready: tests/benchmarks/transfer.lock
 .peers/conformance/.ready: tests/conformance/clients.lock
+.peers/fuzz/.ready: tests/fuzz/schemathesis.lock
 
 # Each rival and each set of clients lives in an environment of its own; the pins are the prerequisite.
 .peers/%/.ready:
@@ -63,7 +64,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-lending bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-reuse bench-eviction stress-store bench-store chaos chaos-real chaos-no-prefill conformance
+.PHONY: bench-lending bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-reuse bench-eviction stress-store bench-store fuzz soak chaos chaos-real chaos-no-prefill conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -103,6 +104,15 @@ bench-store: $(READY) ## moving blocks between two stores over TCP, beside raw s
 
 stress-store: $(READY) ## ten million operations of three engines on the store's books and arena, all bytes checked (ARGS=--disk)
 	$(BIN)/python -m tests.benchmarks.stress_store $(ARGS)
+
+SEED ?= 1
+fuzz: $(READY) .peers/fuzz/.ready ## 10,000 malformed requests, schemathesis on the OpenAPI document, 10,000 malformed frames (SEED=2)
+	$(BIN)/python -m tests.fuzz.bodies --seed $(SEED)
+	$(BIN)/python -m tests.fuzz.openapi --seed $(SEED)
+	$(BIN)/python -m tests.fuzz.frames --seed $(SEED)
+
+soak: $(READY) ## half a million requests at simulated engines: memory and file descriptors stay flat (ARGS="--minutes 10")
+	$(BIN)/python -m tests.chaos.soak $(ARGS)
 
 chaos: $(READY) ## ten minutes of killed workers, stores, connections and controllers under load; every token checked (ARGS="--minutes 1")
 	$(BIN)/python -m tests.chaos.run $(ARGS)

@@ -273,6 +273,7 @@ class StoreConnection(asyncio.Protocol):
 
     def _refuse(self, error: FramingError | StoreRefused) -> None:
         logger.warning("%s refused: %s", self.name, error)
+        self._buffer = FrameBuffer()  # nothing more of it is read, so nothing is cut off
         if not self._transport.is_closing():
             self._transport.write(frame(refusal(error)))
             self._transport.close()

@@ -1,10 +1,12 @@
-"""The request body: no longer than allowed, there in time, and of no more pieces than can be looked at in no time.
+"""The request body: text no longer than allowed, there in time, of no more pieces than can be looked at in no time.
 
 Parsing and validating a body costs by the object, not by the byte: eight megabytes of text or token ids are read in a
 moment, the same of tiny messages holds up every other request for many seconds. So pieces are counted first, in bytes.
+Half of a surrogate pair is no text either: Python reads it and cannot write it, wherever an answer repeats it.
 """
 
 import asyncio
+import re
 from http import HTTPStatus
 
 from cluster.gateway.asgi_types import Headers, Message, Receive
@@ -12,7 +14,12 @@ from cluster.gateway.failures import Failure
 
 TOO_LARGE = Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request body is too large")
 TOO_MANY = Failure(HTTPStatus.BAD_REQUEST, "the request body has too many objects, lists and members")
+NO_TEXT = Failure(HTTPStatus.BAD_REQUEST, "the request body is not UTF-8, or holds half a character")
 TOO_LATE = Failure(HTTPStatus.REQUEST_TIMEOUT, "the request body did not arrive in time")
+_HALF = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 MOST_PIECES = 32 * 1024
 """Objects, lists and members together; a chat message is three. Validating as many takes about a fifth of a second."""
 
@@ -52,8 +59,11 @@ class BoundedBody:
             raise self._refused(TOO_LARGE)
         if self._whole:
             parts, self._parts = self._parts, []
-            if has_more_pieces(parts[0] if len(parts) == 1 else b"".join(parts), self._most_pieces):
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            if has_more_pieces(body, self._most_pieces):
                 raise self._refused(TOO_MANY)
+            if not is_text(body):
+                raise self._refused(NO_TEXT)
         return message
 
     async def _in_time(self) -> Message:
@@ -66,6 +76,16 @@ class BoundedBody:
     def _refused(self, failure: Failure) -> BodyRefused:
         self.refusal = failure
         return BodyRefused(failure.message)
+
+
+def is_text(body: bytes) -> bool:
+    """Whether a JSON text can be written as well as read: UTF-8, and no half of a surrogate pair among its escapes."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    may_hold_halves = b"\\ud" in body or b"\\uD" in body
+    return not may_hold_halves or _HALF.search(body.replace(rb"\\", b"")) is None
 
 
 def has_more_pieces(body: bytes, most: int) -> bool:

@@ -22,7 +22,7 @@ class ResultAssembler:
         self._request_id = request_id
         self._prompt_token_ids = prompt_token_ids
         self._kind = sampling.output_kind
-        self._wants_logprobs = sampling.logprobs is not None
+        self._wants_logprobs = sampling.num_logprobs is not None  # of the likeliest, or of tokens that are named
         self._wants_prompt_logprobs = sampling.prompt_logprobs is not None
         self._unfinished = set(range(sampling.n))
         self._unseen = set(range(sampling.n))

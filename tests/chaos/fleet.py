@@ -5,6 +5,8 @@ stores forget hand-offs early, so that all are full, and memory is at its level,
 gone the others have too much to do: requests wait longer than interactive users would, and none is refused.
 """
 
+from collections.abc import Mapping
+
 from configs.schema import BatonConfig
 from tests.support.serving import config_of
 
@@ -19,10 +21,10 @@ ENGINE = {
 }
 
 
-def fleet(model_path: str, prefill: int, decode: int) -> BatonConfig:
+def fleet(model_path: str, prefill: int, decode: int, engine: Mapping[str, object] = ENGINE) -> BatonConfig:
     """So many workers of each kind, and a store on each node."""
     pools = {
-        name: {"replicas": replicas, "engine": ENGINE, "label_selector": {"node": node}}
+        name: {"replicas": replicas, "engine": dict(engine), "label_selector": {"node": node}}
         for name, replicas, node in (("prefill", prefill, "a"), ("decode", decode, "b"))
     }
     return config_of(

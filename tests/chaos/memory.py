@@ -43,12 +43,12 @@ def _median(parts: list[Part]) -> Taken:
     assert parts, "every kind of process runs"
     return Taken(
         len(parts),
-        statistics.median(_own_bytes(part.pid) for part in parts),
+        statistics.median(own_bytes(part.pid) for part in parts),
         statistics.median(len(os.listdir(f"/proc/{part.pid}/fd")) for part in parts),
     )
 
 
-def _own_bytes(pid: int) -> int:
+def own_bytes(pid: int) -> int:
     """Anonymous resident memory."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))

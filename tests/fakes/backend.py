@@ -70,6 +70,7 @@ class FakeBackend:
 
     async def _steps(self, request: GenerationRequest, script: Script) -> AsyncIterator[Sequence[Delta]]:
         sampling = msgspec.msgpack.decode(request.sampling)
+        count = sampling.get("logprobs", len(sampling.get("logprob_token_ids", ())) or None)
         pieces = script.pieces[: request.max_tokens]
         reason = script.finish_reason if len(pieces) == len(script.pieces) else "length"
         for number, piece in enumerate(pieces):
@@ -85,8 +86,8 @@ class FakeBackend:
                     text=piece,
                     finish_reason=reason if last else None,
                     stop_reason=script.stop_reason if last else None,
-                    logprobs=[candidates(40 + number, piece, sampling["logprobs"])] if "logprobs" in sampling else None,
-                    cumulative_logprob=-0.5 * (number + 1) if "logprobs" in sampling else None,
+                    logprobs=[candidates(40 + number, piece, count)] if count is not None else None,
+                    cumulative_logprob=-0.5 * (number + 1) if count is not None else None,
                     num_cached_tokens=script.cached_tokens,
                     prompt_logprobs=prompt_logprobs(request.token_ids) if _wants_prompt(sampling, number) else None,
                 )

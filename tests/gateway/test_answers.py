@@ -125,6 +125,15 @@ async def test_chat_logprobs_have_candidates_and_the_shape_of_the_specification(
     assert [c["token"] for c in logprobs["content"][0]["top_logprobs"]] == ["Hello", "alt1"]
 
 
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_logprobs_of_tokens_that_are_named_come(client, path):
+    wanted = {"logprob_token_ids": [40, 41], "max_tokens": 1}
+    body = chat(logprobs=True, **wanted) if path == CHAT else completion(logprobs=2, **wanted)
+    answer = await client.post(path, json=body)
+    assert answer.status_code == 200
+    assert answer.json()["choices"][0]["logprobs"] is not None
+
+
 async def test_streamed_logprobs_come_with_their_tokens(client):
     chunks = events((await client.post(CHAT, json=chat(logprobs=True, max_tokens=2, stream=True))).text)
     tokens = [c["choices"][0]["logprobs"]["content"][0]["token"] for c in chunks if c["choices"][0]["logprobs"]]

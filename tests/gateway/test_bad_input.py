@@ -87,6 +87,15 @@ IMPOSSIBLE = {
 }
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_half_a_character_that_an_answer_would_repeat_is_refused(client, backend, stream):
+    body = json.dumps({"model": "tiny", "input": "hi", "user": "\ud800", "stream": stream})
+    got = await client.post(RESPONSES, content=body, headers=JSON)
+    assert got.status_code == 400
+    assert is_openai_error(got.json(), 400)
+    assert backend.requests == []
+
+
 async def test_stream_options_need_a_stream(client, backend):
     got = await client.post(CHAT, json=chat(stream_options={"include_usage": True}))
     assert got.status_code == 400

@@ -24,7 +24,7 @@ def emit(sequence: Sequence, vocabulary: Vocabulary, token_id: int, number: int,
     delta = Delta(index=sequence.output, token_ids=[token_id], num_cached_tokens=sequence.cached_tokens)
     if sequence.text:
         delta.text = sequence.text.take(finished=ending is not None)
-    if sequence.job.sampling.logprobs is not None:
+    if sequence.job.sampling.wants_logprobs:
         _add_logprobs(delta, sequence, vocabulary, number)
     if sequence.first_token_s is None:
         sequence.first_token_s = now_s
@@ -46,7 +46,11 @@ def _ending(sequence: Sequence, stop_token: int | None, stop_string: str | None)
 
 
 def _add_logprobs(delta: Delta, sequence: Sequence, vocabulary: Vocabulary, number: int) -> None:
-    entry = logprobs.position(vocabulary, delta.token_ids[0], number, max(1, sequence.job.sampling.logprobs or 0))
+    sampling, token_id = sequence.job.sampling, delta.token_ids[0]
+    if sampling.logprob_token_ids:
+        entry = logprobs.of_tokens(vocabulary, token_id, number, sampling.logprob_token_ids)
+    else:
+        entry = logprobs.position(vocabulary, token_id, number, max(1, sampling.logprobs or 0))
     sequence.cumulative_logprob += entry[0].logprob
     delta.logprobs, delta.cumulative_logprob = [entry], sequence.cumulative_logprob
 

@@ -10,8 +10,13 @@ from cluster.engines.simulated.vocabulary import Vocabulary
 
 def position(vocabulary: Vocabulary, token_id: int, number: int, count: int) -> PositionLogprobs:
     """The token that stands at a position, ranked first, and the next likely ones: `count` entries, at least one."""
+    return of_tokens(vocabulary, token_id, number, _rivals(vocabulary.candidates, token_id, number, count - 1))
+
+
+def of_tokens(vocabulary: Vocabulary, token_id: int, number: int, others: Sequence[int]) -> PositionLogprobs:
+    """The token that stands at a position, ranked first, and these, in their order."""
     first = 0.5 + (number >> 32) % 1000 / 2500  # 0.5 to 0.9
-    rivals = _rivals(vocabulary.candidates, token_id, number, count - 1)
+    rivals = [other for other in dict.fromkeys(others) if other != token_id]
     chances = [first, *((1 - first) / 2 ** (rank + 1) for rank in range(len(rivals)))]
     return [
         TokenLogprob(token, math.log(chance), rank, vocabulary.text(token))

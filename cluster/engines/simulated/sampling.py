@@ -27,6 +27,7 @@ class Sampling(msgspec.Struct, frozen=True):
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
     logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
     prompt_logprobs: int | None = None
     include_stop_str_in_output: bool = False
     detokenize: bool = True
@@ -37,6 +38,11 @@ class Sampling(msgspec.Struct, frozen=True):
     def greedy(self) -> bool:
         """Whether the most likely token is always taken."""
         return self.temperature < _GREEDY_BELOW
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether of the likeliest tokens or of those that are named."""
+        return self.logprobs is not None or bool(self.logprob_token_ids)
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
