@@ -186,8 +186,9 @@ class AdmissionQueue:
         )
 
     def retry_after_s(self, ticket: Ticket, now: float) -> float:
-        """When a request like it would go, if it waited and nobody else came."""
-        return min(self.wait_s(ticket, now) or _UNKNOWN_RETRY_S, _LONGEST_RETRY_S)
+        """When those that go before a request like it have gone, if nobody else comes."""
+        ahead_s = self._drain.seconds_for(self._line.ahead_of(ticket), now) or 0.0
+        return min(max(ahead_s, self._closed_s(now)) or _UNKNOWN_RETRY_S, _LONGEST_RETRY_S)
 
     def wait_s(self, ticket: Ticket, now: float) -> float:
         """How long it would stand in line from now on, at least, while nobody knows how fast the line moves."""
