@@ -71,6 +71,9 @@ bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.rea
 bench-gateway: $(READY) ## gateway against vLLM's own app, a Serve stream and Dynamo, over one fake engine (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.gateway $(ARGS)
 
+bench-overload: $(READY) ## three times what a fleet of simulated engines can take, over HTTP: who is refused, what the others wait (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.overload $(ARGS)
+
 bench-connector: $(READY) ## decode speed of a real engine with the connector attached and idle against without
 	$(BIN)/python -m tests.benchmarks.connector $(ARGS)
 

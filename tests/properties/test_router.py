@@ -103,6 +103,36 @@ def test_the_choice_is_the_cheapest_that_is_explained(desk: Desk, request: Route
     assert chosen.predicted == decision.predicted
 
 
+@settings(max_examples=60, deadline=None)
+@given(desks(), prompts)
+def test_the_outlook_is_that_of_the_cheapest_and_room_is_waited_for_where_there_is_a_crowd(
+    desk: Desk, request: RouteRequest
+) -> None:
+    found = desk.explain(request)
+    ahead = desk.router.outlook(request, desk.fleet, desk.now)
+    assert (ahead is None) == (not found)
+    for predicted in (each.predicted for each in found):
+        assert predicted.crowd > 0
+        assert predicted.room_s >= 0
+        assert predicted.room_s == 0 or predicted.crowd > 1
+    if ahead is not None:
+        least = min(found, key=lambda each: each.cost_s)
+        assert ahead in [each.predicted for each in found if each.cost_s <= least.cost_s * 1.01 + 1e-9]
+
+
+@settings(max_examples=60, deadline=None)
+@given(desks(), prompts, st.integers(1, 100))
+def test_more_requests_on_a_replica_leave_no_more_room_there(desk: Desk, request: RouteRequest, more: int) -> None:
+    before = costs(desk, request)
+    assume(before)
+    decode = next(iter(before))[1]
+    desk.busy(decode, more)
+    after = costs(desk, request)
+    for placement in before.keys() & after.keys():
+        if placement[1] == decode:
+            assert after[placement].predicted.crowd >= before[placement].predicted.crowd
+
+
 def without_stores(desk: Desk) -> Desk:
     """The same fleet, whose stores are empty."""
     bare = Desk(desk.replicas, now=desk.now)
