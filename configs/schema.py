@@ -221,6 +221,23 @@ class RouterConfig(Frozen):
     )
 
 
+class PoolsConfig(Frozen):
+    """Lending replicas between prefill and decode: a replica changes its role at once, without a restart.
+
+    That happens by itself where both targets are known: `ttft_target_s` here, and `router.itl_target_s`. By hand it
+    can be done always: `baton pools`. `docs/decisions/lending.md` says what moves whom.
+    """
+
+    lending: Literal["auto", "by_hand"] = Field("auto", description="auto: also by itself, to keep the targets")
+    ttft_target_s: PositiveSeconds = Field(2.0, description="time to first token to keep")
+    prefill_floor: int = Field(1, ge=0, description="replicas that always prefill, as long as there are enough")
+    decode_floor: int = Field(1, gt=0, description="replicas that always decode")
+    interval_s: PositiveSeconds = Field(0.25, description="how often reports are looked at")
+    cooldown_s: PositiveSeconds = Field(10.0, description="after a change nobody is lent the other way for so long")
+    turns: int = Field(3, gt=0, description="changes of direction that may follow each other so")
+    turn_every_s: PositiveSeconds = Field(60.0, description="one more of them is allowed every so many seconds")
+
+
 class TimeoutConfig(Frozen):
     """Every wait has one. Seconds."""
 
@@ -301,6 +318,7 @@ class BatonConfig(Frozen):
     gateway: GatewayConfig = Field(default_factory=GatewayConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
     router: RouterConfig = Field(default_factory=RouterConfig)
+    pools: PoolsConfig = Field(default_factory=PoolsConfig)
     timeouts: TimeoutConfig = Field(default_factory=TimeoutConfig)
     health: HealthConfig = Field(default_factory=HealthConfig)
     security: SecurityConfig = Field(default_factory=SecurityConfig)

@@ -15,6 +15,8 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster.cli.out_of_service import WorkerView
 from cluster.cli.replicas import last_line
+from cluster.cli.roles import RoleView
+from cluster.dataplane.frames import Role
 from cluster.runtime.ticket import NothingRuns
 
 DEPLOYMENTS = ("PrefillWorker", "DecodeWorker")
@@ -42,6 +44,24 @@ class FarWorkers:
         """See the seam."""
         for pool in self._pools:
             _ask(pool, "undrain", replica_id)
+
+
+class FarRoles:
+    """Implements `cluster.cli.roles.LendableWorkers`. Raises `NothingRuns` when workers do not answer in time."""
+
+    def __init__(self) -> None:
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+        self._pools = _pools()
+
+    def views(self) -> Sequence[RoleView]:
+        """See the seam."""
+        found = [status for pool in self._pools for status in _ask(pool, "status")]
+        return [RoleView(**{name: status[name] for name in RoleView.__slots__}) for status in found]
+
+    def lend(self, replica_id: str, role: Role, pinned: bool, why: str) -> None:
+        """See the seam."""
+        for pool in self._pools:
+            _ask(pool, "lend", replica_id, role, pinned, why)
 
 
 def _pools() -> list[DeploymentHandle]:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from cluster.cli import config, doctor, drain, model, plan, profile, route, serve, status, store
+from cluster.cli import config, doctor, drain, model, plan, pools, profile, route, serve, status, store
 
 app = typer.Typer(
     name="baton",
@@ -24,6 +24,7 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(model.app, name="model")
 app.add_typer(config.app, name="config")
 app.add_typer(profile.app, name="profile")
+app.add_typer(pools.app, name="pools")
 app.add_typer(route.app, name="route")
 app.add_typer(store.app, name="store")
 

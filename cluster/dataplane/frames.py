@@ -17,7 +17,7 @@ import msgspec
 from kvtransfer.framing import BodyDecoder
 from kvtransfer.framing import frame as framed
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 Role = Literal["prefill", "decode"]
 FailureKind = Literal["invalid", "engine", "unavailable", "deadline", "draining", "cannot_continue"]
@@ -119,7 +119,9 @@ class Fetch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WorkerInfo(msgspec.Struct, array_like=True, frozen=True):
-    """What a worker is; fixed for its life, except where its store is."""
+    """What a worker is; fixed for its life, except where its store is, and its role. `home` is the one it was started
+    for, `role_epoch` grows with each change, and one that is `pinned` is not lent but by hand.
+    """
 
     replica_id: str
     role: Role
@@ -132,6 +134,9 @@ class WorkerInfo(msgspec.Struct, array_like=True, frozen=True):
     epoch: str  # names this life of the replica
     kv_blocks: int = 0  # the device's capacity in blocks; 0: unknown
     model_identity: str = ""  # equal where the same prompt is followed by the same tokens
+    home: Role | None = None  # None: the role it has
+    role_epoch: int = 0
+    pinned: bool = False
 
 
 # Worker to gateway
@@ -145,7 +150,7 @@ class Challenge(msgspec.Struct, frozen=True, tag="challenge"):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
-    """The gateway is in. Comes again when the worker's store has moved, with its new address."""
+    """The gateway is in. Comes again when the worker's store has moved, with its new address, or its role changed."""
 
     worker: WorkerInfo
 
@@ -278,6 +283,14 @@ class LetGo(msgspec.Struct, frozen=True, tag="let_go"):
     handoff_id: str
 
 
+class TakeRole(msgspec.Struct, frozen=True, tag="take_role"):
+    """Do this from now on; what runs finishes. Passed by when the role has changed since `epoch`, or is pinned."""
+
+    role: Role
+    epoch: int
+    why: str
+
+
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Sent on an idle connection."""
 
@@ -285,7 +298,7 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 
 FromWorker = Challenge | Welcome | Refused | Deltas | StreamFailed | Load | KvEvents | Pong
-FromGateway = Hello | Generate | Abort | SourceLost | LetGo | Ping
+FromGateway = Hello | Generate | Abort | SourceLost | LetGo | TakeRole | Ping
 
 _encoder = msgspec.msgpack.Encoder()
 from_worker = BodyDecoder[Any](FromWorker)

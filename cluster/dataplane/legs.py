@@ -6,7 +6,7 @@ Real: `cluster.workers.legs.Legs` over an engine. Fake: `tests` answer streams b
 from dataclasses import dataclass
 from typing import Protocol
 
-from cluster.dataplane.frames import Delta, FailureKind, Generate
+from cluster.dataplane.frames import Delta, FailureKind, Generate, TakeRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +68,8 @@ class LegHandler(Protocol):
 
     def let_go(self, handoff_id: str) -> None:
         """Nobody will come for a hand-off."""
+        ...
+
+    def take_role(self, order: TakeRole) -> None:
+        """The pool controller lends the worker."""
         ...

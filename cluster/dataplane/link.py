@@ -28,6 +28,7 @@ from cluster.dataplane.frames import (
     Refused,
     SourceLost,
     StreamFailed,
+    TakeRole,
     Welcome,
     WorkerInfo,
     from_worker,
@@ -261,6 +262,11 @@ class WorkerLink:
         """See `Workers`."""
         if self._connection is not None and self.info is not None:
             self._connection.send(LetGo(handoff_id))
+
+    def take_role(self, order: TakeRole) -> None:
+        """Lend the worker, if it is connected."""
+        if self._connection is not None and self.info is not None:
+            self._connection.send(order)
 
     def _abort(self, number: int) -> None:
         if self.streams.pop(number, None) is not None and self._connection is not None:

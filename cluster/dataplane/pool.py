@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cluster.coordinator.workers import Leg
-from cluster.dataplane.frames import Load, WorkerInfo
+from cluster.dataplane.frames import Load, TakeRole, WorkerInfo
 from cluster.dataplane.kv_inbox import KvListener
 from cluster.dataplane.link import LinkObserver, PoolSettings, WorkerLink
 from cluster.dataplane.stream import WorkerStream
@@ -156,6 +156,18 @@ class WorkerPool:
         link = self._links.get(replica_id) or self._leaving.get(replica_id)
         if link is not None:
             link.let_go(handoff_id)
+
+    # For the pool controller
+
+    def infos(self) -> list[WorkerInfo]:
+        """Of every connected worker."""
+        return [link.info for link in self._links.values() if link.info is not None]
+
+    def take_role(self, replica_id: str, order: TakeRole) -> None:
+        """Lend a worker; nothing happens where it is not connected any more."""
+        link = self._links.get(replica_id)
+        if link is not None:
+            link.take_role(order)
 
     # For metrics and readiness
 

@@ -28,6 +28,7 @@ from cluster.dataplane.frames import (
     Refused,
     SourceLost,
     StreamFailed,
+    TakeRole,
     Welcome,
     WorkerInfo,
     from_gateway,
@@ -178,6 +179,8 @@ class GatewayConnection:
                     sink.leg.source_lost()
             case LetGo():
                 self._server.handler.let_go(frame.handoff_id)
+            case TakeRole():
+                self._server.handler.take_role(frame)
             case Ping():
                 self.connection.send(Pong(frame.number))
 

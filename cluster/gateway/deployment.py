@@ -24,12 +24,16 @@ from cluster.gateway.discovery import Discovery
 from cluster.gateway.joining import pool_settings
 from cluster.gateway.kv_index_feed import KvIndexFeed
 from cluster.gateway.metrics import GatewayMetrics
+from cluster.gateway.pool_keeper import PoolKeeper
+from cluster.gateway.pool_metrics import PoolCollector
 from cluster.gateway.routing_metrics import RoutingCollector
 from cluster.gateway.settings import GatewaySettings
 from cluster.gateway.tracing import Tracing, exporting_to
 from cluster.gateway.worker_metrics import WorkerCollector
 from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
+from cluster.pools.controller import PoolController
+from cluster.pools.settings import LendingSettings
 from configs.schema import BatonConfig, GatewayConfig, VllmEngineConfig
 from kvtransfer.tenant import tenant_of
 
@@ -48,6 +52,7 @@ class Gateway:
         self._pool: WorkerPool | None = None
         self._discovery: Discovery | None = None
         self._tracing: Tracing | None = None
+        self._keeping: asyncio.Task[None] | None = None
 
     async def __serve_build_asgi_app__(self) -> object:
         """Called by Serve in the replica, once."""
@@ -82,6 +87,10 @@ class Gateway:
         )
         app = await build_gateway_app(settings, coordinator, metrics)
         self._discovery = Discovery(tuple(self._workers.values()), self._pool.update)
+        keeper = _keeper(config, self._pool, routing)
+        metrics.collect_from(PoolCollector(self._pool.infos, keeper))
+        if keeper is not None:
+            self._keeping = asyncio.get_running_loop().create_task(keeper.run(), name="pool keeper")
         return app
 
     def _coordinator(self, routing: Routing, pool: WorkerPool, metrics: GatewayMetrics) -> Coordinator:
@@ -101,16 +110,42 @@ class Gateway:
 
     async def check_health(self) -> None:
         """Called by Serve. Listens again when the controller was gone for a while; live streams are not touched."""
+        if self._keeping is not None and self._keeping.done():
+            self._keeping.result()
         if self._pool is not None and self._discovery is not None and not self._discovery.is_listening:
             self._discovery = Discovery(tuple(self._workers.values()), self._pool.update)
 
     async def __del__(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
         if self._discovery is not None:
             self._discovery.close()
         if self._pool is not None:
             await self._pool.close()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
+
+
+def _keeper(config: BatonConfig, pool: WorkerPool, routing: Routing) -> PoolKeeper | None:
+    """None where nobody is lent but by hand: nobody says what is to be kept."""
+    pools, itl_target_s = config.pools, config.router.itl_target_s
+    if pools.lending == "by_hand" or itl_target_s is None:
+        return None
+    settings = LendingSettings(
+        ttft_target_s=pools.ttft_target_s,
+        itl_target_s=itl_target_s,
+        prefill_floor=pools.prefill_floor,
+        decode_floor=pools.decode_floor,
+        cooldown_s=pools.cooldown_s,
+        turns=pools.turns,
+        turn_every_s=pools.turn_every_s,
+    )
+    return PoolKeeper(pool, PoolController(settings, routing.rates), _is_first, pools.interval_s)
+
+
+def _is_first() -> bool:
+    """Serve gives a gateway that goes its rank to another."""
+    return bool(serve.get_replica_context().rank.rank == 0)
 
 
 def _tracing(endpoint: str | None) -> Tracing | None:

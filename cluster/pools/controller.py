@@ -40,7 +40,7 @@ class PoolController:
         self.needs = Needs()
         self._settings = settings
         self._estimate = NeedsEstimate(settings, rates)
-        self._allowance = Allowance(settings.burst, settings.turn_every_s)
+        self._allowance = Allowance(settings.turns, settings.turn_every_s)
         self._short_since: float | None = None
         self._way = Role.PREFILL
         self._changed_at = float("-inf")

@@ -12,19 +12,18 @@ class LendingSettings:
 
     Needs are averaged over `smoothing_s`. A role that was short for `sustain_s` is helped if that lowers the worse
     role's shortage by the share `gain`. Changes that follow within `cooldown_s` go the same way; after it comes a turn.
-    `burst` turns may follow each other so, and one more becomes allowed every `turn_every_s`.
+    `turns` turns may follow each other so, and one more becomes allowed every `turn_every_s`.
     """
 
     ttft_target_s: float = 2.0
     itl_target_s: float = inf
     prefill_floor: int = 1
     decode_floor: int = 1
-    interval_s: float = 0.25
     smoothing_s: float = 3.0
     sustain_s: float = 1.0
     gain: float = 0.25
     cooldown_s: float = 10.0
-    burst: int = 3
+    turns: int = 3
     turn_every_s: float = 60.0
 
     def floor(self, role: Role) -> int:

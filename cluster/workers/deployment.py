@@ -166,7 +166,10 @@ class WorkerReplica:
         load = self._worker.load()
         return {
             "replica_id": self._replica_id,
-            "role": self.role,
+            "role": self._worker.role.role,
+            "home": self.role,
+            "pinned": self._worker.role.pinned,
+            "role_history": list(self._worker.role.history),
             "pid": os.getpid(),
             "address": self._address,
             "store": self._worker.info.store_address,
@@ -187,6 +190,11 @@ class WorkerReplica:
         """If it is this one: in service again."""
         if replica_id == self._replica_id:
             self._worker.undrain()
+
+    async def lend(self, replica_id: str, role: Role, pinned: bool, why: str) -> None:
+        """If it is this one: it does this from now on, and what runs finishes. For `baton pools`, which asks all."""
+        if replica_id == self._replica_id:
+            self._worker.role.lend(role, pinned, why)
 
     async def __del__(self) -> None:
         """Called by Serve when the replica is to end, and awaited up to `timeouts.drain_s`."""

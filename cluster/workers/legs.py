@@ -5,19 +5,21 @@ Each leg is a task of the worker's TaskGroup; an error of one leg stays in that 
 
 import asyncio
 
-from cluster.dataplane.frames import Generate
+from cluster.dataplane.frames import Generate, TakeRole
 from cluster.dataplane.legs import LegSink
 from cluster.workers.drain import Drain
 from cluster.workers.hold import Pins
 from cluster.workers.leg import Leg, LegServices
+from cluster.workers.lent_role import LentRole
 
 
 class Legs:
     """Implements `cluster.dataplane.legs.LegHandler`."""
 
-    def __init__(self, services: LegServices, drain: Drain) -> None:
+    def __init__(self, services: LegServices, drain: Drain, role: LentRole) -> None:
         self._services = services
         self._drain = drain
+        self._role = role
         self._live: dict[Leg, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -62,6 +64,10 @@ class Legs:
         """See `LegHandler`."""
         if self._services.store is not None:
             Pins(handoff_id, self._services.store, self._services.tasks).release()
+
+    def take_role(self, order: TakeRole) -> None:
+        """See `LegHandler`. Gateways say with each leg what it is to do: those that run are not touched."""
+        self._role.take(order)
 
     def _ended(self, leg: Leg) -> None:
         leg.let_go()

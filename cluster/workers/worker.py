@@ -7,6 +7,7 @@ and its host (Serve) decides what becomes of it.
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from cluster.workers.engine_watch import EngineWatch
 from cluster.workers.kv_events import KvBlocks, KvChanges, idle_hashes
 from cluster.workers.leg import LegServices
 from cluster.workers.legs import Legs
+from cluster.workers.lent_role import LentRole
 from cluster.workers.load import LegCounters, WorkerState, build_load
 from cluster.workers.pulse import PulseSettings
 from cluster.workers.reporter import LoadReporter
@@ -61,6 +63,7 @@ class Worker:
         self._blocks = KvBlocks(settings.info.block_size_tokens, idle_hashes(settings.info.kv_blocks))
         self._drain = Drain(self._report_now)
         self.finish_s = settings.finish_s
+        self.role = LentRole(settings.info.role, self._role_changed, time.time)
         self._task: asyncio.Task[None] | None = None
         self.address = ""
 
@@ -81,7 +84,7 @@ class Worker:
     async def _run(self, listening: "asyncio.Future[str]") -> None:
         async with asyncio.TaskGroup() as tasks:
             services = LegServices(self._engine, self._store, tasks, self._counters, self._blocks)
-            self._legs = Legs(services, self._drain)
+            self._legs = Legs(services, self._drain, self.role)
             self._watch = EngineWatch(self._engine, self._settings.health, self._note_health)
             server = self._server = WorkerServer(self._server_settings(), self._legs, self._tier_keys)
             try:
@@ -167,6 +170,14 @@ class Worker:
     def _store_moved(self, address: str) -> None:
         self.info = msgspec.structs.replace(self.info, store_address=address)
         self._server.update_worker(self.info)
+
+    def _role_changed(self) -> None:
+        role = self.role
+        self.info = msgspec.structs.replace(
+            self.info, role=role.role, home=role.home, role_epoch=role.epoch, pinned=role.pinned
+        )
+        self._server.update_worker(self.info)
+        log.info("worker %s: %s", self.info.replica_id, role.history[-1])
 
     # The end
 

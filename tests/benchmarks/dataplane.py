@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from cluster.coordinator.workers import GenerationRequest, Leg
-from cluster.dataplane.frames import Delta, Generate, Load, Ping, WorkerInfo
+from cluster.dataplane.frames import Delta, Generate, Load, Ping, TakeRole, WorkerInfo
 from cluster.dataplane.legs import NO_WORK, LegSink, LegWork
 from cluster.dataplane.link import PoolSettings
 from cluster.dataplane.pool import WorkerPool
@@ -46,6 +46,9 @@ class Fountain:
 
     def let_go(self, handoff_id: str) -> None:
         """No leg here hands anything over."""
+
+    def take_role(self, order: TakeRole) -> None:
+        """Nobody is lent here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ SPEED = 3.0
 QUICK_REQUESTS = 1_500
 FIXED = tuple(Split(prefill, WORKERS - prefill) for prefill in (6, 5, 4, 3, 2))
 SETTLE_S = 10.0
+LOOK_EVERY_S = 0.25
 PHASE_S = 60.0
 LONG_PROMPTS = Kind("long prompts", 8_000, 60, 26.0)
 LONG_ANSWERS = Kind("long answers", 4_000, 1_000, 15.0)
@@ -58,7 +59,7 @@ def run(start: Split, trace: Trace, lends: LendingSettings | None) -> Run:
     simulation = Simulation(split(start.prefill, start.decode, engine(FREE)), [gateway], trace)
     if lends is None:
         return Run(start, simulation.run(), None)
-    lending = Lending(simulation, PoolController(lends, Rates(rates)), lends.interval_s)
+    lending = Lending(simulation, PoolController(lends, Rates(rates)), LOOK_EVERY_S)
     outcome = simulation.run()
     simulation.check()
     return Run(start, outcome, lending.history)

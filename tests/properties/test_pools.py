@@ -15,7 +15,7 @@ from routing.rates import Rates
 from tests.unit.pools.members import PROFILE, member
 
 SETTINGS = LendingSettings(ttft_target_s=2.0, itl_target_s=0.020)
-TICK_S = SETTINGS.interval_s
+TICK_S = 0.25
 JOB_S = 0.2
 TOKENS = 200
 LOADS = st.builds(
@@ -141,7 +141,7 @@ def test_whatever_is_reported_floors_and_pins_hold_and_changes_are_few(
         if changes:
             turns += changes[0].role is not way or tick >= changed_at + SETTINGS.cooldown_s
             way, changed_at = changes[0].role, float(tick)
-    assert turns <= SETTINGS.burst + len(reports) / SETTINGS.turn_every_s
+    assert turns <= SETTINGS.turns + len(reports) / SETTINGS.turn_every_s
 
 
 def windows(changed: Sequence[float]) -> int:

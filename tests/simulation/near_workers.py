@@ -18,6 +18,7 @@ from cluster.workers.engine_watch import EngineWatch
 from cluster.workers.kv_events import KvBlocks
 from cluster.workers.leg import LegServices
 from cluster.workers.legs import Legs
+from cluster.workers.lent_role import LentRole
 from cluster.workers.load import LegCounters
 from cluster.workers.pulse import PulseSettings
 from routing.fleet import Fleet, Replica, Role
@@ -32,7 +33,8 @@ class NearWorker:
         self.name = name
         self.engine = engine
         self.drain = Drain(self._note_drain)
-        self.legs = Legs(LegServices(engine, None, tasks, LegCounters(), KvBlocks(BLOCK)), self.drain)
+        role = LentRole("decode", lambda: None, lambda: 0.0)
+        self.legs = Legs(LegServices(engine, None, tasks, LegCounters(), KvBlocks(BLOCK)), self.drain, role)
         self.watch = EngineWatch(engine, health, self._note_health)
         self.ill = asyncio.Event()
         self.streams: list[WorkerStream] = []

@@ -29,7 +29,7 @@ def test_roles_follow_traffic_that_no_single_ratio_can_serve() -> None:
     trace = shifting([LONG_PROMPTS, LONG_ANSWERS, LONG_PROMPTS], PHASE_S, BLOCK)
     simulation = Simulation(split(1, 3, ENGINE), [Gateway(0, ours(), random.Random(7))], trace)
     settings = LendingSettings(ttft_target_s=SLO.ttft_s, itl_target_s=SLO.itl_s)
-    lending = Lending(simulation, PoolController(settings, Rates(PROFILE)), settings.interval_s)
+    lending = Lending(simulation, PoolController(settings, Rates(PROFILE)), 0.25)
     outcome = simulation.run()
     simulation.check()
     assert all(record.finished for record in outcome.records)

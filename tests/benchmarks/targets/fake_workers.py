@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import uvloop
 
-from cluster.dataplane.frames import Delta, Generate, Load, Role, WorkerInfo
+from cluster.dataplane.frames import Delta, Generate, Load, Role, TakeRole, WorkerInfo
 from cluster.dataplane.legs import NO_WORK, LegSink, LegWork
 from cluster.dataplane.server import ServerSettings, WorkerServer
 from cluster.models.identity import model_digest
@@ -77,6 +77,9 @@ class FakeLegs:
 
     def let_go(self, handoff_id: str) -> None:
         """No leg here hands anything over."""
+
+    def take_role(self, order: TakeRole) -> None:
+        """Nobody is lent here."""
 
 
 def worker_info(role: Role) -> WorkerInfo:

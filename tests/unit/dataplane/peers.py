@@ -19,6 +19,7 @@ from cluster.dataplane.frames import (
     Hello,
     Load,
     Role,
+    TakeRole,
     Welcome,
     WorkerInfo,
     from_worker,
@@ -84,6 +85,7 @@ class ManualLegs:
 
     legs: dict[str, ManualLeg] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
+    orders: list[TakeRole] = field(default_factory=list)
 
     def start(self, generate: Generate, sink: LegSink) -> ManualLeg:
         made = self.legs[generate.request_id] = ManualLeg(generate, sink)
@@ -91,6 +93,9 @@ class ManualLegs:
 
     def let_go(self, handoff_id: str) -> None:
         self.gone.append(handoff_id)
+
+    def take_role(self, order: TakeRole) -> None:
+        self.orders.append(order)
 
     async def started(self, request_id: str) -> ManualLeg:
         await until(lambda: request_id in self.legs)
