@@ -145,7 +145,8 @@ def _keeper(config: BatonConfig, pool: WorkerPool, routing: Routing) -> PoolKeep
 
 def _is_first() -> bool:
     """Serve gives a gateway that goes its rank to another."""
-    return bool(serve.get_replica_context().rank.rank == 0)
+    rank = serve.get_replica_context().rank
+    return rank is not None and rank.rank == 0
 
 
 def _tracing(endpoint: str | None) -> Tracing | None:

@@ -17,7 +17,8 @@ from cluster.planning.lending import Lending, Lent
 from cluster.planning.outcome import Outcome, Record
 from cluster.planning.settings import split
 from cluster.planning.simulation import Simulation
-from cluster.planning.trace import Trace, read_mooncake
+from cluster.planning.trace import Trace
+from cluster.planning.trace_files import read_mooncake
 from cluster.pools.controller import PoolController
 from cluster.pools.settings import LendingSettings
 from cluster.pools.split import Split
