@@ -161,9 +161,10 @@ def recovered_s(run: Run) -> float:
 
 
 def greedy_share(run: Run) -> float:
-    """Of the requests that were served while both tenants asked for more than their share."""
-    served = [each.tenant for each in run.tenants if each.ended_at is not None]
-    return served.count("greedy") / len(served)
+    """Of what was served while both tenants waited: at first the line is empty, and whoever comes goes."""
+    since_s = min(each.sent_at for each in run.tenants) + WINDOW_S / 2
+    tenants = [each.tenant for each in run.tenants if each.ended_at is not None and each.sent_at >= since_s]
+    return tenants.count("greedy") / len(tenants)
 
 
 def main() -> None:

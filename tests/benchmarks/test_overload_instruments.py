@@ -40,8 +40,9 @@ def test_it_is_as_usual_after_the_last_one_that_was_not() -> None:
     assert recovered_s(run([], after[:1])) == 0.0
 
 
-def test_a_tenants_share_is_of_what_was_served() -> None:
-    tenants = [answered(1.0, 0.1, "greedy"), answered(1.0, 0.1, "greedy"), answered(1.0, 0.1, "modest")]
+def test_a_tenants_share_is_of_what_was_served_after_the_first_seconds() -> None:
+    first = [answered(float(second), 0.1, "greedy") for second in range(5)]
+    tenants = [*first, answered(6.0, 0.1, "greedy"), answered(7.0, 0.1, "greedy"), answered(8.0, 0.1, "modest")]
     assert greedy_share(run([], tenants=tenants)) == pytest.approx(2 / 3)
 
 
