@@ -2,7 +2,8 @@
 fleet that never had one.
 
 Both fleets serve at the same time, each a `baton serve` of its own with two decode workers, and answer the same
-requests in turns. What the other needs for a first token is what computing prompts on decode explains.
+requests in turns. What the other needs for a first token is what computing prompts on decode explains. Few ask at once,
+and the gateways let them wait: how much a fleet takes before it refuses is another question.
 """
 
 import argparse
@@ -25,7 +26,8 @@ from tests.chaos.requests import References, Requests, Shape
 from tests.support.driver import Driver
 from tests.support.serving import config_of
 
-CLIENTS = 8
+CLIENTS = 4
+WAIT_S = 60
 SHAPE = Shape(most_prompt=500, least_answer=3, most_answer=6)
 ENGINE = {"prefill_tokens_per_s": "2000", "decode_step_s": "0.03", "decode_request_s": "0.0005"}
 SERVED, RATIO = 0.999, 1.1
@@ -44,7 +46,7 @@ class Fleet:
 @contextmanager
 def serving(prefill: int, seed: int, folder: Path) -> Iterator[Fleet]:
     """So many prefill workers and two for decode."""
-    changes = {"prefill.replicas": str(prefill), "decode.replicas": "2"}
+    changes = {"prefill.replicas": str(prefill), "decode.replicas": "2", "gateway.admission.max_wait_s": str(WAIT_S)}
     changes |= {f"{pool}.engine.{key}": value for pool in ("prefill", "decode") for key, value in ENGINE.items()}
     sets = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
     config = config_of("simulated.yaml")

@@ -44,6 +44,7 @@ def preset(tiny_model: str) -> BatonConfig:
         model={"path": tiny_model, "served_name": "tiny"},
         prefill={"label_selector": {"node": "a"}},
         decode={"label_selector": {"node": "b"}},
+        gateway={"admission": {"max_wait_s": 60}},  # a machine that stands still for a while refuses nobody here
     )
 
 
