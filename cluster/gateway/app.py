@@ -14,7 +14,7 @@ from cluster.gateway.operations import Exposition, Operations
 from cluster.gateway.route_header import RouteHeader
 from cluster.gateway.settings import GatewaySettings
 from cluster.gateway.trim import trim
-from cluster.gateway.validation import blame_the_client
+from cluster.gateway.validation import blame_the_client, blame_the_prompt
 
 _TASKS = ("generate",)
 
@@ -36,5 +36,6 @@ async def build_gateway_app(settings: GatewaySettings, backend: Backend, metrics
     trim(app)
     blame_the_client(app)
     hot_route.install(app, app.state)
+    blame_the_prompt(app)
     gateway = GatewayApplication(app, Operations(backend, metrics), settings.max_body_bytes, settings.body_s)
     return RouteHeader(gateway, gateway.routes) if settings.explain_header else gateway

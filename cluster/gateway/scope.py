@@ -45,11 +45,12 @@ class OpenGeneration:
 class RequestScope:
     """One HTTP request as the gateway sees it."""
 
-    __slots__ = ("answering", "closed", "failure", "first_token_s", "open", "shaped", "takes_bytes")
+    __slots__ = ("answering", "closed", "failure", "first_token_s", "generates", "open", "shaped", "takes_bytes")
 
     def __init__(self) -> None:
         self.first_token_s: float | None = None  # how long the client waits for it, if it told
         self.open: set[OpenGeneration] = set()
+        self.generates = False  # a generation was opened
         self.answering = False  # a generation has made its first step
         self.failure: Failure | None = None  # the latest error, whose status a stream not yet begun takes
         self.shaped = False  # the body already has the shape `cluster.gateway.shapes` gives it
@@ -60,6 +61,7 @@ class RequestScope:
         """Own `generation` until `leave` or `close`. Raises CancelledError when the request is over."""
         if self.closed:
             raise asyncio.CancelledError
+        self.generates = True
         self.open.add(generation)
 
     def leave(self, generation: OpenGeneration) -> None:

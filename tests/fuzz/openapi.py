@@ -16,13 +16,13 @@ SCHEMATHESIS = ".peers/fuzz/bin/schemathesis"
 PHASES = "examples,coverage,fuzzing"
 
 
-async def run(examples: int, seed: int) -> int:
+async def run(seconds: int, seed: int) -> int:
     """Print what happened; how many findings there were, one for whatever schemathesis found."""
     with ErrorLog() as log:
         async with running_subject() as subject:
             words = (
                 SCHEMATHESIS, "run", f"http://127.0.0.1:{subject.port}/openapi.json", "--phases", PHASES, "--checks",
-                "not_a_server_error", "--seed", str(seed), "--max-examples", str(examples), "--no-shrink",
+                "not_a_server_error", "--seed", str(seed), "--max-time", str(seconds), "--no-shrink",
                 "--continue-on-failure", "--request-timeout", "60", "--suppress-health-check", "all", "--warnings",
                 "off",
             )  # fmt: skip
@@ -39,10 +39,10 @@ async def run(examples: int, seed: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--examples", type=int, default=200, help="for each operation and phase")
+    parser.add_argument("--seconds", type=int, default=300, help="what schemathesis may take")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    return 1 if asyncio.run(run(args.examples, args.seed)) else 0
+    return 1 if asyncio.run(run(args.seconds, args.seed)) else 0
 
 
 if __name__ == "__main__":

@@ -96,6 +96,15 @@ async def test_half_a_character_that_an_answer_would_repeat_is_refused(client, b
     assert backend.requests == []
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_items_that_no_prompt_can_be_made_of_are_refused(client, backend, stream):
+    empty = {"type": "message", "role": "assistant", "id": "m", "status": "completed", "content": []}
+    got = await client.post(RESPONSES, json={"model": "tiny", "input": [empty], "stream": stream})
+    assert got.status_code == 400, got.text
+    assert is_openai_error(got.json(), 400)
+    assert backend.requests == []
+
+
 async def test_stream_options_need_a_stream(client, backend):
     got = await client.post(CHAT, json=chat(stream_options={"include_usage": True}))
     assert got.status_code == 400

@@ -7,6 +7,7 @@ import pytest
 
 from cluster.gateway.answers import ChatAnswers
 from cluster.gateway.hot_route import MOST_BYTES, HotRoute
+from cluster.gateway.validation import Prompting
 from tests.fakes.backend import Script
 from tests.gateway.conftest import open_client
 from tests.gateway.requests import CHAT, COMPLETIONS, chat, completion, events, normalised
@@ -31,7 +32,8 @@ OTHERS = {
 
 
 def hot_routes(app) -> list[HotRoute]:
-    return [route.app for route in app._app.router.routes if isinstance(getattr(route, "app", None), HotRoute)]
+    guarded = [route.app for route in app._app.router.routes if isinstance(getattr(route, "app", None), Prompting)]
+    return [each.route for each in guarded if isinstance(each.route, HotRoute)]
 
 
 async def forbidden(*_, **__):
