@@ -112,7 +112,21 @@ def test_prefix_aware_remembers_what_it_gave_up() -> None:
     offer(policy, 1)
     assert policy.choose() == 1
     offer(policy, 1, 2, 3)
+    policy.bias = 1.0
     assert policy.choose() == 2
+
+
+def test_prefix_aware_asks_less_of_uses_when_what_was_used_once_comes_back_and_more_when_the_others_do() -> None:
+    policy = PrefixAware(counted_apart())
+    offer(policy, 1, 2)
+    use_again(policy, 2)
+    assert policy.choose() == 1
+    offer(policy, 1)
+    assert policy.bias < 1.0
+    before = policy.bias
+    assert policy.choose() == 2
+    offer(policy, 2)
+    assert policy.bias > before
 
 
 def test_the_hand_of_sieve_spares_what_was_used_since_it_passed_and_goes_on_from_where_it_stands() -> None:
