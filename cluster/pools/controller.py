@@ -21,6 +21,9 @@ from routing.rates import Rates
 OVERLOADED_GAIN = 0.5
 """What a change must bring that leaves both roles short: queues that only grow say little about what is needed."""
 
+FOLLOWING_GAIN = 0.1
+"""What is enough the same way shortly after: traffic has turned, and what is left of the old goes away by itself."""
+
 OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 
 
@@ -50,12 +53,12 @@ class PoolController:
         self.needs = self._estimate.observe(members, now)
         split = split_of(members)
         best = best_split(self.needs, split, self._least(members))
-        if not self._is_worth(split, best):
+        way = Role.PREFILL if best.prefill > split.prefill else Role.DECODE
+        if not self._is_worth(split, best, way, now):
             self._short_since = None
             return []
         if self._short_since is None:
             self._short_since = now
-        way = Role.PREFILL if best.prefill > split.prefill else Role.DECODE
         if now < self._short_since + self._settings.sustain_s or not self._may_go(way, now):
             return []
         return self._change(members, split, best, way, now)
@@ -68,10 +71,13 @@ class PoolController:
             return True
         return now >= self._changed_at + self._settings.cooldown_s and self._allowance.allows(now)
 
-    def _is_worth(self, split: Split, best: Split) -> bool:
+    def _is_worth(self, split: Split, best: Split, way: Role, now: float) -> bool:
         short, then = map(self.needs.shortage, (split, best))
-        gives = Role.DECODE if best.prefill > split.prefill else Role.PREFILL
-        gain = self._settings.gain if self.needs.share(gives, best) <= 1 else OVERLOADED_GAIN
+        gain = self._settings.gain
+        if not self._is_turn(way, now):
+            gain = FOLLOWING_GAIN
+        elif self.needs.share(OTHER[way], best) > 1:
+            gain = OVERLOADED_GAIN
         return short > 1 and then <= (1 - gain) * short
 
     def _least(self, members: Sequence[Member]) -> Split:

@@ -19,7 +19,7 @@ class LendingSettings:
     itl_target_s: float = inf
     prefill_floor: int = 1
     decode_floor: int = 1
-    smoothing_s: float = 3.0
+    smoothing_s: float = 2.0
     sustain_s: float = 1.0
     gain: float = 0.25
     cooldown_s: float = 10.0
