@@ -10,6 +10,7 @@ from routing.fleet import ReplicaLoad, Role
 from routing.index import Tier
 from routing.kv_aware import KvAwareSettings
 from routing.rates import Decoded, Prefilled
+from routing.router import Decision, Work
 from tests.unit.routing.fleets import PROFILE, Desk, candidate, prompt, replica
 
 
@@ -245,3 +246,13 @@ def test_a_report_replaces_what_was_assumed_of_others() -> None:
     desk.route(prompt(100))
     desk.fleet = type(desk.fleet)({"d0": seen, "d1": desk.fleet.replicas["d1"]})
     assert placed(desk, 100) == (None, "d1")
+
+
+def test_who_was_lent_to_prefill_and_still_decodes_gets_prompts_last() -> None:
+    """Each would stall the streams that are left; the other's queue is worth waiting for. Without them it is not."""
+    lent = replica("d0", role=Role.PREFILL)
+    desk = Desk([lent, replica("p"), replica("d1")])
+    desk.ledger.reserve(Decision("d1", "p", "", work=Work(2000, 0.5, 1, 2000, 1)), prompt(2000), 0.0)
+    assert placed(desk, 4000) == ("d0", "d1")
+    desk.busy("d0", 20)
+    assert placed(desk, 4000) == ("p", "d1")
