@@ -124,3 +124,33 @@ async def test_another_version_takes_over_under_load_and_every_answer_is_whole_a
     assert clients.problems == []
     assert min(clients.answered.values()) >= CLIENTS, clients.answered
     await fleet.idle()
+
+
+def test_a_redeploy_of_user_config_alone_changes_a_running_worker_and_restarts_none(
+    cluster: TestCluster, tiny_model: str
+) -> None:
+    from ray import serve
+    from ray.serve.context import _get_global_client
+    from ray.serve.schema import ServeDeploySchema
+
+    from cluster.cli.far_workers import FarWorkers
+
+    args = version(tiny_model).model_dump(mode="json")
+    args["security"]["cluster_secret"] = "of this test"
+    application = {"name": "live", "route_prefix": None, "import_path": "tests.support.worker_app:build", "args": args}
+
+    def deploy(finish_s: float) -> str:
+        """The worker that has it, as soon as one does."""
+        deployments = [{"name": "DecodeWorker", "user_config": {"drain_finish_s": finish_s}}]
+        schema = ServeDeploySchema.model_validate({"applications": [{**application, "deployments": deployments}]})
+        _get_global_client().deploy_apps(schema, _blocking=True)
+        end = time.monotonic() + 30
+        while not (found := [each.replica_id for each in FarWorkers().views() if each.finish_s == finish_s]):
+            assert time.monotonic() < end, "no worker heard of it"
+            time.sleep(0.2)
+        return found[0]
+
+    try:
+        assert deploy(7.0) == deploy(3.0)
+    finally:
+        serve.delete("live")
