@@ -39,6 +39,7 @@ class StoreVictim:
     def __init__(self, server: StoreServer, witness: AsyncStoreClient, elsewhere: str) -> None:
         self._server = server
         self._witness = witness
+        self._elsewhere = elsewhere
         self._owners = len(server.store._owners)
         self._known = Known(
             {
@@ -79,6 +80,11 @@ class StoreVictim:
             return ["the witness lost its connection"]
         blocks = await self._witness.pin(OURS[:1])
         released = await self._witness.unpin(OURS[:1])
+        for source in (self._elsewhere, self._server.address):  # to each of them a session stays open
+            fetched = await self._witness.fetch("the witness's", [0], source, 5.0)
+            await self._witness.release("the witness's")
+            if fetched.outcome != "ready":
+                return [f"the witness's fetch from {source} ended {fetched}"]
         return [] if (len(blocks), released) == (1, 1) else ["the witness's block is gone though it was pinned"]
 
     def left(self) -> dict[str, object]:
@@ -135,8 +141,6 @@ async def running_store_victim() -> AsyncIterator[StoreVictim]:
         await witness.reserve(OURS)
         await witness.commit(OURS[:1], [0])
         await witness.pin(OURS[:1])
-        await witness.fetch("to open a session, which stays", [0], elsewhere.address, 5.0)
-        await witness.release("to open a session, which stays")
         yield StoreVictim(server, witness, elsewhere.address)
     finally:
         await witness.close()
