@@ -95,6 +95,9 @@ bench-routing: $(READY) ## where requests are placed: ours, plain policies and D
 bench-lending: $(READY) ## lending replicas between the roles against every fixed ratio, in virtual time (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.lending $(ARGS)
 
+bench-plan: $(READY) ## planned ratios against the best of all, on recorded and described workloads, 8 and 32 replicas (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.plan $(ARGS)
+
 bench-reuse: $(READY) ## how much of a real trace is not computed again with host memory, on one node and on eight (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.reuse $(ARGS)
 

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from cluster.cli import config, doctor, drain, model, plan, pools, profile, route, serve, status, store
+from cluster.cli import config, doctor, drain, model, plan, pools, profile, route, serve, size, status, store
 
 app = typer.Typer(
     name="baton",
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("plan")(plan.plan)
+app.command("size")(size.size)
 app.command("serve")(serve.serve)
 app.command("status")(status.status)
 app.command("drain")(drain.drain)

@@ -24,7 +24,7 @@ def draw(trials: Sequence[Trial], chosen: Topology, load: float, slo: Slo, title
     axes = figure.add_subplot()
     loads = sorted({trial.ask.load for trial in trials})
     for colour, one in zip(COLOURS, loads, strict=False):
-        _line(axes, [trial for trial in trials if trial.ask.load == one], one / load, colour)
+        _line(axes, [trial for trial in trials if trial.ask.load == one], one, colour)
     _name(axes, [trial for trial in trials if trial.ask.load == load], chosen)
     shown = sorted({trial.topology for trial in trials})
     axes.set_xticks([each.prefill for each in shown], [_tick(each) for each in shown])
@@ -34,7 +34,7 @@ def draw(trials: Sequence[Trial], chosen: Topology, load: float, slo: Slo, title
     axes.set_ylim(bottom=0)
     axes.margins(y=0.15)
     axes.grid(axis="y", alpha=0.3)
-    figure.legend(title="load", loc="outside lower center", ncols=3, fontsize=8)
+    figure.legend(title="load", loc="outside lower center", ncols=3, fontsize=7)
     figure.savefig(file)
 
 
@@ -42,7 +42,7 @@ def _line(axes: "Axes", trials: Sequence[Trial], factor: float, colour: str) -> 
     split = [trial for trial in trials if trial.topology.prefill]
     together = [trial for trial in trials if not trial.topology.prefill]
     offered = max((trial.good_per_s / trial.share for trial in trials if trial.share), default=0.0)
-    label = f"{factor:g} × the trace: {offered:.2f} requests/s come"
+    label = f"{factor:g} × the speed of the trace: {offered:.2f} requests/s come"
     axes.plot([t.topology.prefill for t in split], [t.good_per_s for t in split], "o-", color=colour, label=label)
     axes.plot([t.topology.prefill for t in together], [t.good_per_s for t in together], "s", color=colour)
     if offered:

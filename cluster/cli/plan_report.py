@@ -12,6 +12,8 @@ from cluster.planning.planner.topology import Topology
 from cluster.planning.planner.trial import Trial
 from configs.profile_names import roofline_name
 
+WITHOUT_GPU = ("laptop_cpu", "simulated")
+
 HEAD = ("good", "good/s", "TTFT p50 s", "p99 s", "ITL p50 ms", "p99 ms", "reuse", "cost", "n")
 
 
@@ -65,9 +67,10 @@ def deployment(topology: Topology, profile: str, slo: Slo, model: str, base: dic
 
 
 def _args(profile: str, model: str) -> dict[str, Any]:
+    """One GPU for each replica, unless the profile says otherwise by its name."""
     named = roofline_name(profile)
     engine: dict[str, Any] = {"kind": "vllm"}
     if named is not None and named.count > 1:
         engine["args"] = {"tensor_parallel_size": named.count}
-    pool = {"num_gpus": named.count if named is not None else 0, "engine": engine}
+    pool = {"num_gpus": named.count if named is not None else int(profile not in WITHOUT_GPU), "engine": engine}
     return {"model": {"path": model}, "prefill": pool, "decode": deepcopy(pool)}

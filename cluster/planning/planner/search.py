@@ -84,17 +84,20 @@ def search(
     """The best topology of that many replicas."""
     tried: dict[Topology, Trial] = {}
 
-    def look(which: Sequence[Topology], on: tuple[Window, ...]) -> None:
-        most_bad = _most_bad(tried.values(), costs) * sum(window.count for window in on)
+    def look(which: Sequence[Topology], on: tuple[Window, ...], worst: float) -> None:
+        most_bad = worst * sum(window.count for window in on)
         for trial in attempt([Ask(topology, on, load, most_bad) for topology in which]):
             tried[trial.topology] = trial
             report(f"{trial.topology}: {'given up' if trial.given_up else f'{trial.share:.1%} good'}")
 
-    look([Topology(prefill, replicas - prefill) for prefill in (0, 1) if prefill < replicas], effort.climb)
+    def climb(which: Sequence[Topology]) -> None:
+        look(which, effort.climb, _most_bad(tried.values(), costs))
+
+    climb([Topology(prefill, replicas - prefill) for prefill in (0, 1) if prefill < replicas])
     if replicas > 1:
-        _climb(replicas, demand.divide(replicas).prefill, lambda which: look(which, effort.climb), tried, costs)
+        _climb(replicas, demand.divide(replicas).prefill, climb, tried, costs)
     if effort.confirm != effort.climb:
-        look(_finalists(tried.values(), costs), effort.confirm)
+        look(_finalists(tried.values(), costs), effort.confirm, math.inf)
         confirmed = [trial for trial in tried.values() if trial.ask.windows == effort.confirm]
         return Found(best_of(confirmed, costs), tuple(tried.values()))
     return Found(best_of(tried.values(), costs), tuple(tried.values()))

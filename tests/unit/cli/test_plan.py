@@ -86,7 +86,7 @@ def test_the_picture_names_axes_units_loads_the_choice_and_its_neighbours(tmp_pa
     said = " ".join(
         comment.text or "" for comment in ElementTree.parse(file, _with_comments()).iter(ElementTree.Comment)
     )
-    for text in ("requests/s", "chosen: 4P:4D", "3P:5D", "5P:3D", "1.5 × the trace", "agg.", "for decode", "a trace"):
+    for text in ("requests/s", "chosen: 4P:4D", "3P:5D", "5P:3D", "1.5 × the speed", "agg.", "for decode", "a trace"):
         assert text in said
 
 
