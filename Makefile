@@ -64,7 +64,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-lending bench-peers bench-gateway bench-connector bench-copies bench-hot-prefix bench-prediction bench-routing bench-router bench-reuse bench-eviction stress-store bench-store fuzz soak chaos chaos-real chaos-no-prefill conformance
+.PHONY: bench-peers bench-gateway bench-overload bench-connector bench-copies bench-hot-prefix bench-prediction bench-router bench-routing bench-lending bench-plan bench-reuse bench-eviction bench-store stress-store fuzz soak chaos chaos-real chaos-no-prefill conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
