@@ -19,10 +19,13 @@ TELLS_THE_TIME = {
     "cluster/cli/board.py": "since when a replica is in its state, as Serve says it",
     "cluster/cli/run.py": "when the run's record was written",
     "cluster/cli/status.py": "how old that record is",
+    "cluster/doctor/gather.py": "what time it is on a node, for who compares it",
+    "cluster/doctor/visit.py": "what time it is here, beside a node's",
     "cluster/gateway/answers.py": "`created` of an answer",
     "cluster/gateway/chat_stream.py": "`created` of an answer",
     "cluster/gateway/shapes.py": "`completed_at` of an answer",
     "cluster/gateway/tracing.py": "when a span was",
+    "cluster/workers/worker.py": "when its role changed, for `baton pools history`",
 }
 """The files that say to somebody outside what time it is."""
 
