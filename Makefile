@@ -32,13 +32,15 @@ test: $(READY) ## run all the tests, those with real engines and Ray included
 
 # The groups of tests, two at a time: each is a process that keeps its own list of what failed. Ray reads its
 # environment once in a process, and Ray's engines lease the machine's cores, as the tests of those leases do.
-.PHONY: test-units test-engines test-ray test-ray-engines
+.PHONY: test-units test-engines test-ray test-ray-engines test-alone
 test-units: TESTS := tests -m "not ray and not engine and not cores"
 test-engines: TESTS := tests/engine tests/contracts -m engine
-test-ray: TESTS := tests/ray -m "not engine"
-test-ray-engines: TESTS := tests/unit/workers/test_cores.py tests/ray -m "engine or cores"
+test-ray: TESTS := tests/ray -m "not engine and not alone"
+test-ray-engines: TESTS := tests/unit/workers/test_cores.py tests/ray -m "(engine or cores) and not alone"
+test-alone: TESTS := tests/ray -m alone
 
-test-units test-engines test-ray test-ray-engines: $(READY)
+test-alone: ## the tests that take minutes and need the machine to themselves: `ray up` to `ray down`, a wedged real engine
+test-units test-engines test-ray test-ray-engines test-alone: $(READY)
 	@mkdir -p .pytest_cache/$@
 	@$(BIN)/python -m pytest -o cache_dir=.pytest_cache/$@ $(TESTS) $(ARGS); status=$$?; \
 		echo $$status >.pytest_cache/$@/status; exit $$status

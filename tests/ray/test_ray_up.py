@@ -24,7 +24,7 @@ from cluster.runtime.flags import free_ports
 from tests.support.process_groups import end_group
 from tests.support.serving import CONFIGS
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.alone]
 
 BIN = Path(sys.executable).parent
 DEADLINE_S = 240.0

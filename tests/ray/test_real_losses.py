@@ -9,7 +9,7 @@ from tests.chaos.real_faults import StopCore, cores
 from tests.chaos.real_trial import Case, service, trial
 from tests.support.serving import TestCluster
 
-pytestmark = [pytest.mark.ray, pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.engine, pytest.mark.alone, pytest.mark.timeout(600)]
 
 
 async def test_a_decode_engine_that_stands_still_breaks_no_stream_and_is_replaced(
