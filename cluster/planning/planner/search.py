@@ -82,46 +82,57 @@ def search(
     replicas: int, demand: Demand, effort: Effort, attempt: Try, costs: Costs, report: Report, load: float = 1.0
 ) -> Found:
     """The best topology of that many replicas."""
-    tried: dict[Topology, Trial] = {}
-
-    def look(which: Sequence[Topology], on: tuple[Window, ...], worst: float) -> None:
-        most_bad = worst * sum(window.count for window in on)
-        for trial in attempt([Ask(topology, on, load, most_bad) for topology in which]):
-            tried[trial.topology] = trial
-            report(f"{trial.topology}: {'given up' if trial.given_up else f'{trial.share:.1%} good'}")
-
-    def climb(which: Sequence[Topology]) -> None:
-        look(which, effort.climb, _most_bad(tried.values(), costs))
-
-    climb([Topology(prefill, replicas - prefill) for prefill in (0, 1) if prefill < replicas])
+    climb = _Level(replicas, effort.climb, load, attempt, costs, report)
+    climb.look([Topology(prefill, replicas - prefill) for prefill in (0, 1) if prefill < replicas])
     if replicas > 1:
-        _climb(replicas, demand.divide(replicas).prefill, climb, tried, costs)
-    if effort.confirm != effort.climb:
-        look(_finalists(tried.values(), costs), effort.confirm, math.inf)
-        confirmed = [trial for trial in tried.values() if trial.ask.windows == effort.confirm]
-        return Found(best_of(confirmed, costs), tuple(tried.values()))
-    return Found(best_of(tried.values(), costs), tuple(tried.values()))
+        climb.climb(demand.divide(replicas).prefill, max(1, replicas // 8))
+    if effort.confirm == effort.climb:
+        return Found(best_of(climb.tried.values(), costs), tuple(climb.tried.values()))
+    confirm = _Level(replicas, effort.confirm, load, attempt, costs, report)
+    confirm.look(_finalists(climb.tried.values(), costs))
+    best = best_of(confirm.tried.values(), costs)
+    if best.topology.prefill and climb.tried[best.topology].share - best.share > NEAR:
+        confirm.climb(best.topology.prefill, 1)
+    return Found(best_of(confirm.tried.values(), costs), tuple({**climb.tried, **confirm.tried}.values()))
 
 
-def _climb(
-    replicas: int,
-    start: int,
-    look: Callable[[Sequence[Topology]], None],
-    tried: dict[Topology, Trial],
-    costs: Costs,
-) -> None:
-    """Try ratios until the neighbours of the best one, one replica more or less for prefill, are tried as well."""
-    step, centre = max(1, replicas // 8), start
-    while True:
-        around = [Topology(p, replicas - p) for p in (centre - step, centre, centre + step) if 0 < p < replicas]
-        if fresh := [topology for topology in around if topology not in tried]:
-            look(fresh)
-        best = best_of((trial for topology, trial in tried.items() if topology.prefill), costs).topology.prefill
-        if best == centre:
-            if step == 1 or _flat([tried[topology] for topology in around]):
-                return
-            step //= 2
-        centre = best
+class _Level:
+    """Trials on the same windows. Queues that grow slowly show on long ones only: where those are worse, the climb goes
+    on there.
+    """
+
+    def __init__(
+        self, replicas: int, on: tuple[Window, ...], load: float, attempt: Try, costs: Costs, report: Report
+    ) -> None:
+        self.tried: dict[Topology, Trial] = {}
+        self._replicas = replicas
+        self._on = on
+        self._load = load
+        self._attempt = attempt
+        self._costs = costs
+        self._report = report
+
+    def look(self, which: Sequence[Topology]) -> None:
+        """Try these; those that are far worse than a known ratio are given up."""
+        most_bad = _most_bad(self.tried.values(), self._costs) * sum(window.count for window in self._on)
+        for trial in self._attempt([Ask(topology, self._on, self._load, most_bad) for topology in which]):
+            self.tried[trial.topology] = trial
+            self._report(f"{trial.topology}: {'given up' if trial.given_up else f'{trial.share:.1%} good'}")
+
+    def climb(self, centre: int, step: int) -> None:
+        """Try ratios until the neighbours of the best one, one replica more or less for prefill, are tried as well."""
+        while True:
+            beside = (centre - step, centre, centre + step)
+            around = [Topology(prefill, self._replicas - prefill) for prefill in beside if 0 < prefill < self._replicas]
+            if fresh := [topology for topology in around if topology not in self.tried]:
+                self.look(fresh)
+            split = [trial for topology, trial in self.tried.items() if topology.prefill]
+            best = best_of(split, self._costs).topology.prefill
+            if best == centre:
+                if step == 1 or _flat([self.tried[topology] for topology in around]):
+                    return
+                step //= 2
+            centre = best
 
 
 def _flat(around: Sequence[Trial]) -> bool:

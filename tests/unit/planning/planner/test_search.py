@@ -78,6 +78,17 @@ def test_finalists_are_confirmed_on_more_of_the_trace_and_the_best_there_wins() 
     assert (found.best.topology, found.best.ask.requests) == (Topology(4, 4), 3000)
 
 
+def test_where_longer_windows_are_worse_the_climb_goes_on_there() -> None:
+    class Queueing(Known):
+        def _try(self, ask: Ask) -> Trial:
+            short = ask.requests == 1000
+            return trial(ask, hill(1 if short else 4)(ask.topology) * (1 if short else 0.8))
+
+    effort = Effort(ALL, (Window(0, 3000),))
+    found = search(8, Demand(1, 7, 1), effort, Queueing(hill(1)), Costs(), lambda text: None)
+    assert found.best.topology == Topology(4, 4)
+
+
 def test_among_equals_the_cheaper_then_the_less_strained_wins() -> None:
     dear, cheap = (trial(Ask(Topology(p, 4 - p), ALL), 0.9) for p in (2, 1))
     assert better(cheap, dear, Costs(prefill=2.0, decode=1.0))
