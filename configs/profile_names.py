@@ -45,5 +45,5 @@ def allowed() -> str:
     """For people."""
     return (
         f"{', '.join(SHIPPED)}; hardware and model, e.g. h100/llama-3-8b or h100x4/llama-3-70b, "
-        f"of {', '.join(ACCELERATORS)} and {', '.join(MODELS)}; or a file that `baton profile` wrote (.yaml)"
+        f"of {', '.join(ACCELERATORS)} and {', '.join(MODELS)}; or a file as `baton profile show` prints one (.yaml)"
     )

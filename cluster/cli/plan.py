@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from configs.profile_file import ProfileConfig
 
 Trace = Annotated[Path, typer.Option(help=".jsonl (Mooncake), .csv (Azure) or .yaml (a described workload)")]
-Profile = Annotated[str, typer.Option(help="one of `baton profile list`, or a file that `baton profile` wrote")]
+Profile = Annotated[str, typer.Option(help="one of `baton profile list`, or a file as `baton profile show` prints one")]
 Targets = Annotated[
     str, typer.Option("--slo", help="what a good request keeps: time to first token, mean time between")
 ]

@@ -1,10 +1,10 @@
-"""`baton profile`: how fast replicas are: measured here, by roofline, or as they come with Baton."""
+"""`baton profile`: how fast replicas are, by roofline or as it comes with Baton."""
 
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Measure, list and show profiles: how fast a replica is.", no_args_is_help=True)
+app = typer.Typer(help="List and show profiles: how fast a replica is.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="as `baton profile list` names it, or a file", metavar="NAME")]
 

@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from cluster.planning.planner.sizing import PeakLoad
 
-Profile = Annotated[str, typer.Option(help="one of `baton profile list`, or a file that `baton profile` wrote")]
+Profile = Annotated[str, typer.Option(help="one of `baton profile list`, or a file as `baton profile show` prints one")]
 Targets = Annotated[str, typer.Option("--slo", help="time to first token and between tokens, to be kept on average")]
 Rate = Annotated[float | None, typer.Option(help="requests a second at the peak", min=1e-6)]
 Prompt = Annotated[float | None, typer.Option(help="mean tokens of a prompt", min=1)]

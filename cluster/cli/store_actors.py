@@ -7,7 +7,7 @@ import asyncio
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorDiedError, RayError
 
 from cluster.cli.stores import InspectedStore, NamedStore
 from cluster.runtime.ticket import NothingRuns
@@ -15,6 +15,10 @@ from cluster.workers.store_actor import NAMESPACE, PREFIX, StoreEndpoint
 from kvtransfer.inspection import Dropped, SlotPage, StoreStatistics, Verified
 
 ANSWER_S = 20.0
+
+
+class StoreLeft(NothingRuns):
+    """The store's actor has ended for good, as one does whose workers have gone."""
 
 
 class FarStore:
@@ -50,13 +54,16 @@ class FarStore:
                 return await reference
         except TimeoutError:
             raise NothingRuns(f"the KV store {self._name} does not answer within {ANSWER_S:g} s") from None
+        except ActorDiedError:
+            raise StoreLeft(f"the KV store {self._name} has just left") from None
         except RayError as error:
             raise NothingRuns(f"the KV store {self._name} does not answer: {error}") from error
 
 
 async def find_stores(node: str | None) -> list[NamedStore]:
     """All of them, or those of one node: how its id begins, or its host."""
-    stores = [await _named(name) for name in sorted(_names())]
+    found = [await _named(name) for name in sorted(_names())]
+    stores = [each for each in found if each is not None]
     if not stores:
         raise NothingRuns("no KV store runs on that Ray cluster: is an application of Baton deployed?")
     meant = [each for each in stores if node is None or _is_on(each, node)]
@@ -71,10 +78,15 @@ def _names() -> list[str]:
     return [each["name"] for each in actors if each["namespace"] == NAMESPACE and each["name"].startswith(PREFIX)]
 
 
-async def _named(name: str) -> NamedStore:
-    far = FarStore(name, await asyncio.to_thread(ray.get_actor, name, NAMESPACE))
+async def _named(name: str) -> NamedStore | None:
+    """None where it leaves in this moment, e.g. that of an older deployment."""
+    try:
+        far = FarStore(name, await asyncio.to_thread(ray.get_actor, name, NAMESPACE))
+        address = (await far.endpoint()).address
+    except (ValueError, StoreLeft):  # Ray knows the name no more, or the actor has ended
+        return None
     store: InspectedStore = far
-    return NamedStore(name.removeprefix(PREFIX).split("-")[1], (await far.endpoint()).address, store)
+    return NamedStore(name.removeprefix(PREFIX).split("-")[1], address, store)
 
 
 def _is_on(named: NamedStore, node: str) -> bool:

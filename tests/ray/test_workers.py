@@ -231,6 +231,24 @@ async def test_blocks_move_through_the_nodes_store_and_decode_computes_only_the_
         assert pool.info("prefill").store_address == pool.info("decode").store_address
 
 
+async def test_a_store_that_leaves_while_people_look_is_passed_over(one_node: Workers) -> None:
+    import ray
+
+    from cluster.cli.store_actors import find_stores
+    from cluster.workers.store_actor import NAMESPACE, PREFIX
+
+    class Leaving:
+        def endpoint(self) -> None:
+            ray.actor.exit_actor()
+
+    async with one_node.pool() as pool:
+        await connected(pool, one_node)
+        address = pool.info("decode").store_address
+        leaving = ray.remote(Leaving).options(name=f"{PREFIX}0-leaving-0", namespace=NAMESPACE, num_cpus=0).remote()
+        assert address in [each.address for each in await find_stores(None)]
+        del leaving
+
+
 async def test_people_see_the_store_through_its_actor(one_node: Workers) -> None:
     from cluster.cli import stores
     from cluster.cli.store_actors import find_stores

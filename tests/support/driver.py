@@ -100,7 +100,11 @@ class Driver:
         return next(child for child in children if "cluster.runtime.reaper" in child.cmdline())
 
     def kill(self, kind: str) -> int:
-        """SIGKILL its first process of a kind, wait until that is gone, and return its pid."""
+        """SIGKILL its first process of a kind, wait until that is gone, and return its pid.
+
+        One that is just being replaced is waited for.
+        """
+        eventually(lambda: bool(self.pids(kind)), 30.0)
         pid = self.pids(kind)[0]
         began = start_ticks(pid)
         psutil.Process(pid).kill()
