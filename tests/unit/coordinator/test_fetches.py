@@ -11,7 +11,7 @@ from routing.fleet import Fleet
 from routing.router import Decision, Fetch, Predicted, Rng, RouteRequest
 from tests.simulation.virtual_clock import run_virtual
 from tests.simulation.world import SETTINGS, Client, World, request
-from tests.unit.coordinator.test_coordinator import behave
+from tests.unit.coordinator.cases import behave
 
 FETCH = Fetch("n1", 16, 96, worth_s=2.0)
 
