@@ -1,8 +1,9 @@
 """Sends a service as many requests as it can answer and watches what its processes take: `make soak`.
 
-Two prefill and two decode workers with simulated engines whose steps take no time, on two nodes of a private Ray; whole
-and streamed answers of prompts that nobody has sent before. Once a minute each process says what it has: memory of its
-own, file descriptors, threads. In the end, how much more each had per 100,000 requests, once its caches were full.
+Two prefill and two decode workers with quick simulated engines, on two nodes of a private Ray. Prompts that nobody has
+sent before, short ones and ones that are handed over from node to node; clients that leave, and requests that must be
+refused (`tests.chaos.crowd`). Once a minute each process says what it has: memory of its own, file descriptors,
+threads. In the end, how much more each had per 100,000 requests, once its caches were full.
 """
 
 import argparse
@@ -18,9 +19,9 @@ import psutil
 from cluster.models.fetch import resolve
 from cluster.runtime.flags import serve_flags
 from cluster.runtime.mark import current
-from tests.benchmarks.load import Plan, Result
 from tests.benchmarks.machine import describe
 from tests.chaos import rest
+from tests.chaos.crowd import Plan, Result
 from tests.chaos.fleet import ENGINE, fleet
 from tests.chaos.growth import Growth, Sample, growth_of
 from tests.chaos.memory import MEASURED, own_bytes
@@ -29,12 +30,9 @@ from tests.support.serving import Served, two_nodes
 
 WORKERS = 2
 """Of each kind."""
-WORDS = "the same words in another order make another prompt " * 3
-TOKENS = 4
-QUICK = {"prefill_tokens_per_s": 1e6, "decode_step_s": 0.001, "decode_request_s": 0.00001}
+QUICK = {"prefill_tokens_per_s": 20_000, "decode_step_s": 0.001, "decode_request_s": 0.00001}
 """Of the engines: what is soaked is everything around them."""
-CLIENTS = {False: 16, True: 8}
-"""Connections of whole and of streamed answers."""
+CLIENTS = 24
 LOOK_S, SAY_S, REST_S = 5.0, 60.0, 30.0
 
 
@@ -47,18 +45,15 @@ class Target:
     requests: int
     seconds: float
 
-    def plan(self, stream: bool) -> Plan:
-        """One generator's part: by the number of its connections."""
-        share = CLIENTS[stream] / sum(CLIENTS.values())
-        return Plan(
-            self.port, "/v1/completions", "tiny", WORDS, TOKENS, stream, CLIENTS[stream], self.seconds,
-            requests=int(self.requests * share), seed=10**9 * stream,
-        )  # fmt: skip
+    @property
+    def plan(self) -> Plan:
+        """What the crowd is told."""
+        return Plan(self.port, self.served.model, CLIENTS, self.requests, self.seconds)
 
 
 async def offer(plan: Plan) -> Result:
-    """The generator's result. It is a process of its own. Raises `RuntimeError` when a reply was not whole."""
-    words = (sys.executable, "-m", "tests.benchmarks.load", msgspec.json.encode(plan).decode())
+    """What the crowd asked. It is a process of its own. Raises `RuntimeError` when an answer was wrong."""
+    words = (sys.executable, "-m", "tests.chaos.crowd", msgspec.json.encode(plan).decode())
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     try:
         said, _ = await process.communicate()
@@ -66,7 +61,7 @@ async def offer(plan: Plan) -> Result:
         if process.returncode is None:
             process.kill()
     if process.returncode:
-        raise RuntimeError(f"the load generator ended with {process.returncode}")
+        raise RuntimeError(f"the crowd ended with {process.returncode}")
     return msgspec.json.decode(said, type=Result)
 
 
@@ -107,12 +102,15 @@ async def soak(target: Target, parts: Parts) -> list[Growth]:
     began = time.monotonic()
     watching = asyncio.create_task(watch(target, parts, samples))
     try:
-        results = await asyncio.gather(*(offer(target.plan(stream)) for stream in CLIENTS))
+        result = await offer(target.plan)
     finally:
         watching.cancel()
         await asyncio.wait([watching])
-    replies, seconds = sum(result.replies for result in results), time.monotonic() - began
-    print(f"{replies} requests in {seconds:.0f} s: {replies / seconds:.0f} a second, every reply whole", flush=True)
+    asked, seconds = sum(result.asked.values()), time.monotonic() - began
+    print(
+        f"{asked} requests in {seconds:.0f} s: {asked / seconds:.0f} a second, all answered as they must be", flush=True
+    )
+    print("  " + ", ".join(f"{count} {kind}" for kind, count in sorted(result.asked.items())), flush=True)
     held = await rest.held(target.served, REST_S)
     assert not held, f"still held: {held}"
     return growth_of(samples)

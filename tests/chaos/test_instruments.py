@@ -12,6 +12,8 @@ from contextlib import suppress
 import pytest
 
 from cluster.runtime.mark import start_ticks
+from tests.benchmarks.load import Reply
+from tests.chaos.crowd import KINDS, is_right
 from tests.chaos.load import Tally
 from tests.chaos.parts import Part
 from tests.chaos.requests import Requests, Shape
@@ -86,6 +88,19 @@ def test_an_answer_is_whole_left_broken_or_wrong(answer: Answer, counted: tuple[
     tally = Tally()
     tally.judge(REQUESTS[0], answer, RIGHT)
     assert (tally.whole, tally.left, len(tally.complaints), len(tally.wrong)) == counted
+
+
+@pytest.mark.parametrize(
+    ("reply", "right_for"),
+    [
+        (Reply(200, 0.0, 1, True, b""), {"streamed after a hand-off", "left"}),
+        (Reply(200, 0.0, 0, False, b""), {"whole"}),
+        (Reply(400, 0.0, 0, False, b""), {"refused as too long", "refused as wrong", "refused as unknown"}),
+        (Reply(500, 0.0, 0, False, b""), set()),
+    ],
+)
+def test_a_crowd_takes_an_answer_only_for_a_request_that_must_have_it(reply: Reply, right_for: set[str]) -> None:
+    assert {kind.name for kind in KINDS if is_right(reply, kind)} == right_for
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
