@@ -4,7 +4,8 @@ What a record holds is told by the annotations of a class, so that a table of `M
 in compiled functions that costs nothing. Integers and floats have 64 bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import cache
 from typing import Protocol, SupportsIndex, TypeAlias, TypeVar, cast, get_type_hints, overload
 
 import numpy as np
@@ -40,4 +41,10 @@ def read(records: Table[Record], place: int, kind: type[Record]) -> Record:
 
 def layout(kind: type[object]) -> "np.dtype[np.void]":
     """How numpy keeps a record: as one that has attributes."""
+    return _layout(cast(Hashable, kind))
+
+
+@cache
+def _layout(kind: type[object]) -> "np.dtype[np.void]":
+    """Annotations are slow to read."""
     return np.dtype((np.record, [(name, np.dtype(field)) for name, field in get_type_hints(kind).items()]))

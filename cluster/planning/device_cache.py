@@ -5,9 +5,24 @@ block has a key once its content is known, and is anonymous before. Keys are hel
 prompts hold one block. Invariant: see `check`.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cluster.planning.device_blocks import (
+    among,
+    blocks_of,
+    evict,
+    hold,
+    idle_among,
+    prefix,
+    publish,
+    release,
+)
+from routing.index_loops import Keys
+from routing.packed_keys import PackedKeys, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,107 +36,127 @@ class CacheChanges:
         return bool(self.stored or self.removed)
 
 
+NO_CHANGES: Final = CacheChanges((), ())
+
+
 class DeviceCache:
-    """Counts of anonymous blocks, reference counts of held keys, and idle keys by age."""
+    """Counts of anonymous, held and idle blocks, and those with a key. Everything is linear in the keys it is told."""
 
     def __init__(self, blocks: int) -> None:
-        self._blocks = blocks
-        self._anonymous = 0
-        self._references: dict[int, int] = {}
-        self._idle: OrderedDict[int, None] = OrderedDict()
-        self._stored: list[int] = []
-        self._removed: list[int] = []
+        self._count = blocks
+        self._blocks = blocks_of(blocks)
+        self._anonymous = self._known = self._idle = 0
+        self._stored: list[Keys] = []
+        self._removed: list[Keys] = []
 
     def __repr__(self) -> str:
-        return f"<DeviceCache held={self.held} idle={len(self._idle)} of {self._blocks}>"
+        return f"<DeviceCache held={self.held} idle={self._idle} of {self._count}>"
 
     @property
     def held(self) -> int:
         """Blocks that somebody needs."""
-        return self._anonymous + len(self._references)
+        return self._anonymous + self._known
 
     @property
     def available(self) -> int:
         """Blocks that can be allocated now, some by eviction."""
-        return self._blocks - self.held
+        return self._count - self.held
 
     @property
     def usage(self) -> float:
         """The share of the device that is held."""
-        return self.held / self._blocks
+        return self.held / self._count
 
-    def __contains__(self, key: int) -> bool:
-        return key in self._references or key in self._idle
-
-    def prefix(self, keys: Sequence[int]) -> int:
+    def prefix(self, keys: PackedKeys) -> int:
         """How many of the first blocks are here."""
-        for count, key in enumerate(keys):
-            if key not in self._references and key not in self._idle:
-                return count
-        return len(keys)
+        return prefix(self._blocks, _view(keys))
 
-    def idle_among(self, keys: Iterable[int]) -> int:
-        """How many of these are here and held by nobody: holding them takes from what is available."""
-        return sum(key in self._idle for key in keys)
+    def idle_among(self, keys: PackedKeys) -> int:
+        """How many of these, all here, are held by nobody: holding them takes from what is available."""
+        return idle_among(self._blocks, _view(keys))
 
-    def hold(self, keys: Iterable[int]) -> None:
+    def hold(self, keys: PackedKeys) -> None:
         """Refer to blocks that are here."""
-        references, idle = self._references, self._idle
-        for key in keys:
-            count = references.get(key, 0)
-            if not count:
-                del idle[key]
-            references[key] = count + 1
+        self._woken(hold(self._blocks, _view(keys)))
 
     def allocate(self, count: int) -> None:
         """`count` anonymous blocks, evicting idle ones when none are free. There must be enough available."""
         assert count <= self.available, f"{count} blocks asked of {self!r}"
         self._anonymous += count
-        excess = self.held + len(self._idle) - self._blocks
-        for _ in range(excess):
-            self._removed.append(self._idle.popitem(last=False)[0])
+        excess = self.held + self._idle - self._count
+        if excess > 0:
+            self._removed.append(evict(self._blocks, excess))
+            self._idle -= excess
 
-    def publish(self, keys: Iterable[int]) -> None:
+    def publish(self, keys: PackedKeys) -> None:
         """An anonymous block each now has this content; where it is here already, the copy is given back."""
-        references, idle = self._references, self._idle
-        for key in keys:
-            self._anonymous -= 1
-            count = references.get(key, 0)
-            if not count:
-                if key in idle:
-                    del idle[key]
-                else:
-                    self._stored.append(key)
-            references[key] = count + 1
+        stored, woken = publish(self._blocks, _view(keys))
+        self._anonymous -= len(keys)
+        self._woken(woken)
+        if len(stored):
+            self._known += len(stored)
+            self._stored.append(stored)
 
-    def release(self, keys: Sequence[int], anonymous: int) -> None:
+    def release(self, keys: PackedKeys, anonymous: int) -> None:
         """Give up a chain of keys and `anonymous` blocks more; the end of the chain becomes the first to evict."""
-        references, idle = self._references, self._idle
-        for key in reversed(keys):
-            count = references[key] - 1
-            if count:
-                references[key] = count
-            else:
-                del references[key]
-                idle[key] = None
+        self._woken(-release(self._blocks, _view(keys)))
         self._anonymous -= anonymous
 
     def take_changes(self) -> CacheChanges:
         """Keys that appeared and keys that went since the last call, net of what came and went in between."""
-        stored, removed = self._stored, self._removed
-        if removed:
-            stored, removed = [k for k in stored if k in self], [k for k in removed if k not in self]
-        changes = CacheChanges(stored, removed)
+        if not self._stored and not self._removed:
+            return NO_CHANGES
+        stored, removed = _joined(self._stored), _joined(self._removed)
         self._stored, self._removed = [], []
-        return changes
+        if len(removed):
+            stored, removed = among(self._blocks, stored, True), among(self._blocks, removed, False)
+        return CacheChanges(_packed(stored), _packed(removed))
 
     def keys(self) -> set[int]:
         """Everything that can be found here."""
-        return self._references.keys() | self._idle.keys()
+        return set(self._blocks.keys[self._entries()].tolist())
 
     def check(self) -> None:
         """Assert that every block is in exactly one place."""
+        entries = self._entries()
+        held = self._blocks.references[entries] > 0
         assert self._anonymous >= 0, "more anonymous blocks were given back than taken"
-        assert not self._references.keys() & self._idle.keys(), "a key is both held and idle"
-        assert all(count > 0 for count in self._references.values()), "a key is held by nobody"
-        assert self.held + len(self._idle) <= self._blocks, f"more blocks than the device has: {self!r}"
+        assert np.array_equal(np.sort(entries), np.unique(entries)), "a block is found twice"
+        assert (held.sum(), (~held).sum()) == (self._known, self._idle), f"miscounted: {self!r}"
+        assert set(self._ring()) == set(entries[~held].tolist()), "idle blocks are not those that can be evicted"
+        assert prefix(self._blocks, self._blocks.keys[entries]) == len(entries), "a key does not lead to its block"
+        assert self.held + self._idle <= self._count, f"more blocks than the device has: {self!r}"
+
+    def _entries(self) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+        slots = self._blocks.slots
+        return slots[slots > 0] - np.int32(1)
+
+    def _ring(self) -> list[int]:
+        """Idle blocks in the order of eviction."""
+        ring: list[int] = []
+        entry = int(self._blocks.newer[self._count])
+        while entry != self._count:
+            ring.append(entry)
+            entry = int(self._blocks.newer[entry])
+        return ring
+
+    def _woken(self, count: int) -> None:
+        """So many blocks were idle and are held, or the reverse."""
+        self._known += count
+        self._idle -= count
+
+
+def _view(keys: PackedKeys) -> Keys:
+    return np.frombuffer(keys, np.uint64)
+
+
+def _joined(parts: Sequence[Keys]) -> Keys:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _packed(keys: Keys) -> PackedKeys:
+    packed = pack(())
+    packed.frombytes(keys.tobytes())
+    return packed

@@ -20,7 +20,7 @@ from cluster.planning.site import KV_FINGERPRINT, Site, build_worker
 from cluster.planning.step import StepEnd
 from cluster.planning.trace import Trace, TraceRequest
 from routing.fleet import Fleet, store_of
-from routing.index import Tier
+from routing.index import KvIndex, Tier
 
 
 class Simulation:
@@ -122,7 +122,7 @@ class Simulation:
         for gateway in self._gateways:
             if gateway.mind.index is not None:
                 for teller in tellers:
-                    gateway.mind.index.apply(teller.settings.replica_id, tier, changes.stored, changes.removed)
+                    _apply(gateway.mind.index, teller.settings.replica_id, tier, changes)
 
     def _build(self) -> None:
         for number, settings in enumerate(self._settings.workers):
@@ -239,3 +239,11 @@ class Simulation:
 
     def _neighbours(self, site: Site) -> list[Site]:
         return [other for other in self.sites.values() if other.settings.node_id == site.settings.node_id]
+
+
+def _apply(index: KvIndex, replica_id: str, tier: Tier, changes: CacheChanges) -> None:
+    """No key is in both: told one after the other, an index need not look at what came for what has gone again."""
+    if changes.removed:
+        index.apply(replica_id, tier, (), changes.removed)
+    if changes.stored:
+        index.apply(replica_id, tier, changes.stored, ())

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cluster.planning.device_cache import DeviceCache
+from routing.packed_keys import pack
 
 BLOCKS = 8
 
@@ -25,18 +26,18 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(keys=st.lists(st.integers(0, 9), max_size=4, unique=True))
     def take(self, keys: list[int]) -> None:
         """As an admission does: hold the cached prefix, allocate and publish the rest."""
-        count = self.cache.prefix(keys)
+        count = self.cache.prefix(pack(keys))
         known = self.held() | set(self.idle)
         assert count == next((i for i, key in enumerate(keys) if key not in known), len(keys))
         idle = [key for key in keys[:count] if key in self.idle]
         if len(keys) - count > BLOCKS - len(self.held()) - len(idle):
             return
-        self.cache.hold(keys[:count])
+        self.cache.hold(pack(keys[:count]))
         self.idle = [key for key in self.idle if key not in idle]
         self.cache.allocate(len(keys) - count)
         held = len(self.held() | set(keys[:count])) + len(keys) - count
         del self.idle[: max(0, held + len(self.idle) - BLOCKS)]
-        self.cache.publish(keys[count:])
+        self.cache.publish(pack(keys[count:]))
         self.idle = [key for key in self.idle if key not in keys]
         self.chains.append(keys)
 
@@ -45,7 +46,7 @@ class CacheMachine(RuleBasedStateMachine):
         if not self.chains:
             return
         chain = self.chains.pop(data.draw(st.integers(0, len(self.chains) - 1)))
-        self.cache.release(chain, 0)
+        self.cache.release(pack(chain), 0)
         self.idle += [key for key in reversed(chain) if key not in self.held()]
 
     @rule()
