@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvtransfer.states import SlotState
-from kvtransfer.tenant import NO_TENANT, Tenant
+from kvtransfer.tenant import Tenant
 from kvtransfer.transport import BlockKey
 
 Owner = int
@@ -24,17 +24,26 @@ class Watermarks:
     high: int
 
 
-@dataclass(slots=True)
-class Slot:
-    """One slot; `since_s` is when it was reserved, on the store's clock."""
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who reserved some slots together, for whose blocks, and when, on the store's clock."""
 
-    state: SlotState = SlotState.FREE
-    key: BlockKey = b""
-    owner: Owner | None = None
-    checksum: int = 0
-    pins: int = 0
-    tenant: Tenant = NO_TENANT
-    since_s: float = 0.0
+    owner: Owner
+    tenant: Tenant
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot as it is now; `owner` is who writes it."""
+
+    state: SlotState
+    key: BlockKey
+    owner: Owner | None
+    checksum: int
+    pins: int
+    tenant: Tenant
+    since_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 
 from kvtransfer.eviction.shares import TenantShares
-from kvtransfer.slot_index import READABLE, SlotIndex
+from kvtransfer.slot_index import NOBODY, READABLE, SlotIndex
 from kvtransfer.slot_records import (
     EvictionReason,
     LeavingBlock,
+    Origin,
     Owner,
     Reservation,
-    Slot,
     SlotStatistics,
     Watermarks,
     eviction_reason,
@@ -58,7 +58,7 @@ class SlotTable(SlotIndex):
         if self.evict(len(absent) - len(self._free), tenant):
             absent = self.absent(keys)
         reserved = dict(zip(absent, self._take(len(absent)), strict=False))
-        self._start_writing(reserved, owner, tenant, now)
+        self._start_writing(reserved, Origin(owner, tenant, now))
         if len(reserved) == len(keys):
             return Reservation(list(reserved.values()), 0)
         no_room = set(absent[len(reserved) :])
@@ -67,34 +67,33 @@ class SlotTable(SlotIndex):
     @property
     def crowding(self) -> int:
         """How many blocks must go to reach the low watermark, once the high one is passed; 0 before."""
-        return self.excess if len(self._slots) - len(self._free) > self._marks.high else 0
+        return self.excess if self._used > self._marks.high else 0
 
     @property
     def excess(self) -> int:
         """How many slots are in use beyond the low watermark."""
-        return max(0, len(self._slots) - len(self._free) - self._marks.low)
+        return max(0, self._used - self._marks.low)
 
     def evict(self, count: int, wanting: Tenant | None = None) -> int:
         """Free up to `count` slots, for `wanting` or for whoever comes; how many."""
         chosen = self._shares.choose(count, wanting) if count > 0 else ()
         for slot in chosen:
-            self._evict_one(slot, eviction_reason(wanting, self._slots[slot].tenant))
+            self._evict_one(slot, eviction_reason(wanting, self._tenant(slot)))
         return len(chosen)
 
     def leave(self, count: int) -> list[LeavingBlock]:
         """Choose up to `count` blocks to evict, pinned until `let_go`: they are copied elsewhere first."""
         chosen = self._shares.choose(count) if count > 0 else []
-        entries = zip(chosen, self._pin(chosen), strict=True)
-        return [LeavingBlock(slot, entry.key, entry.tenant, entry.checksum) for slot, entry in entries]
+        self._pin(chosen)
+        return [LeavingBlock(slot, self._keys[slot], self._tenant(slot), self._checksums[slot]) for slot in chosen]
 
     def let_go(self, slot: int) -> None:
         """Evict a block that was to leave, unless somebody has pinned it meanwhile."""
-        entry = self._slots[slot]
-        if entry.pins > 1 or entry.state is SlotState.DISTRUSTED:
+        if self._pin_counts[slot] > 1 or self._states[slot] is SlotState.DISTRUSTED:
             self.unpin([slot])
             return
         self._move([slot], SlotEvent.LAST_UNPIN)
-        entry.pins = 0
+        self._pin_counts[slot] = 0
         self._pins -= 1
         self._evict_one(slot, "watermark")
 
@@ -103,9 +102,11 @@ class SlotTable(SlotIndex):
         unpin.
         """
         own = self._no_more_written(keys, owner)
-        checksum_of = dict(zip(keys, checksums, strict=True))
-        for entry in self._move(own.values(), SlotEvent.COMMIT):
-            entry.owner, entry.checksum, entry.pins = None, checksum_of[entry.key], 1
+        self._move(own.values(), SlotEvent.COMMIT)
+        for key, checksum in zip(keys, checksums, strict=True):
+            if key in own:
+                slot = own[key]
+                self._checksums[slot], self._pin_counts[slot] = checksum, 1
         self._pins += len(own)
         self._committed_blocks += len(own)
         self._tell(own, True)
@@ -127,24 +128,22 @@ class SlotTable(SlotIndex):
 
     def pin(self, keys: Iterable[BlockKey]) -> list[int]:
         """Pin the readable blocks up to the first that cannot be read: their slots."""
-        slots = []
-        for key in keys:
-            slot = self._by_key.get(key)
-            if slot is None or self._slots[slot].state not in READABLE:
+        states, slots = self._states, list[int]()
+        for slot in map(self._by_key.get, keys):
+            if slot is None or states[slot] not in READABLE:
                 break
             slots.append(slot)
-        unused = [slot for slot in slots if self._slots[slot].state is SlotState.COMMITTED]
-        self._withdraw(list(dict.fromkeys(unused)))
+        self._withdraw(list(dict.fromkeys(self._unused(slots))))
         self._pin(slots)
         return slots
 
     def pin_present(self, keys: Iterable[BlockKey]) -> dict[BlockKey, int]:
         """Pin those that can be read, each once: their slots."""
-        here = [key for key in keys if key in self._by_key]
-        present = {key: slot for key in here if self._slots[slot := self._by_key[key]].state in READABLE}
-        slots = present.values()
-        self._withdraw([slot for slot in slots if self._slots[slot].state is SlotState.COMMITTED])
-        self._pin(slots)
+        by_key, states = self._by_key, self._states
+        here = [key for key in keys if key in by_key]
+        present = {key: slot for key in here if states[slot := by_key[key]] in READABLE}
+        self._withdraw(self._unused(present.values()))
+        self._pin(present.values())
         return present
 
     def pin_again(self, slots: Sequence[int]) -> None:
@@ -155,29 +154,26 @@ class SlotTable(SlotIndex):
         """Drop one pin of each slot, given in prompt order: a chain's end is of no use without its start, so the end
         becomes the older for eviction.
         """
-        shared: list[int] = []
-        last: list[int] = []
+        pins, shared, last = self._pin_counts, list[int](), list[int]()
         for slot in reversed(list(slots)):
-            entry = self._slots[slot]
-            entry.pins -= 1
-            (shared if entry.pins else last).append(slot)
+            left = pins[slot] = pins[slot] - 1
+            (shared if left else last).append(slot)
         self._pins -= len(shared) + len(last)
         self._move(shared, SlotEvent.UNPIN)
         self._move(last, SlotEvent.LAST_UNPIN)
-        self._offer([slot for slot in last if self._slots[slot].state is SlotState.COMMITTED])
-        for slot in [slot for slot in last if self._slots[slot].state is SlotState.FREE]:
+        self._offer(self._unused(last))
+        for slot in [slot for slot in last if self._states[slot] is SlotState.FREE]:
             self._empty(slot)
 
     def distrust(self, key: BlockKey) -> bool:
         """Forget a readable block: at once, or when its last pin goes. False when it is not here."""
         slot = self._by_key.get(key)
-        if slot is None or self._slots[slot].state not in READABLE:
+        if slot is None or self._states[slot] not in READABLE:
             return False
-        if self._slots[slot].state is SlotState.COMMITTED:
-            self._withdraw([slot])
+        self._withdraw(self._unused([slot]))
         del self._by_key[key]
-        (entry,) = self._move([slot], SlotEvent.DISTRUST)
-        if entry.state is SlotState.FREE:
+        self._move([slot], SlotEvent.DISTRUST)
+        if self._states[slot] is SlotState.FREE:
             self._empty(slot)
         self._distrusted_blocks += 1
         self._tell([key], False)
@@ -186,7 +182,7 @@ class SlotTable(SlotIndex):
     def drop(self, key: BlockKey) -> bool:
         """Evict a block though nobody needs its room. False when it is not here, or in use."""
         slot = self._by_key.get(key)
-        if slot is None or self._slots[slot].state is not SlotState.COMMITTED:
+        if slot is None or self._states[slot] is not SlotState.COMMITTED:
             return False
         self._withdraw([slot])
         self._evict_one(slot, "dropped")
@@ -199,7 +195,7 @@ class SlotTable(SlotIndex):
             free=free,
             writing=writing,
             committed=committed,
-            pinned=len(self._slots) - free - writing - committed,
+            pinned=self._used - writing - committed,
             pins=self._pins,
             committed_blocks=self._committed_blocks,
             distrusted_blocks=self._distrusted_blocks,
@@ -208,14 +204,14 @@ class SlotTable(SlotIndex):
 
     def check(self) -> None:
         """Assert the invariants. Costs time in proportion to the slots: for tests."""
-        counts = Counter(entry.state for entry in self._slots)
-        assert sorted(self._free) == [i for i, e in enumerate(self._slots) if e.state is SlotState.FREE]
+        slots = [self.look(slot) for slot in range(len(self._states))]
+        counts = Counter(self._states)
+        assert sorted(self._free) == [i for i, e in enumerate(slots) if e.state is SlotState.FREE]
         assert len(self._shares) == counts[SlotState.COMMITTED]
-        self._shares.check(Counter(entry.tenant for entry in self._slots if entry.state is not SlotState.FREE))
-        assert self._pins == sum(entry.pins for entry in self._slots)
-        for index, entry in enumerate(self._slots):
+        self._shares.check(Counter(entry.tenant for entry in slots if entry.state is not SlotState.FREE))
+        assert self._pins == sum(self._pin_counts)
+        for index, entry in enumerate(slots):
             assert (entry.pins > 0) == (entry.state in (SlotState.PINNED, SlotState.DISTRUSTED))
-            assert (entry.owner is not None) == (entry.state is SlotState.WRITING)
             named = entry.state in (SlotState.WRITING, *READABLE)
             assert named == (self._by_key.get(entry.key) == index)
             if entry.owner is not None:
@@ -227,26 +223,40 @@ class SlotTable(SlotIndex):
         counts = (f"{name}={count}" for name in SLOTS_BY_STATE if (count := getattr(seen, name)))
         return f"<SlotTable {' '.join(counts)} pins={self._pins}>"
 
-    def _pin(self, slots: Collection[int]) -> list[Slot]:
-        """Of slots that are not on offer."""
-        entries = self._move(slots, SlotEvent.PIN)
-        for entry in entries:
-            entry.pins += 1
+    @property
+    def _used(self) -> int:
+        return len(self._states) - len(self._free)
+
+    def _unused(self, slots: Iterable[int]) -> list[int]:
+        """Those that are on offer, or are to be."""
+        states = self._states
+        return [slot for slot in slots if states[slot] is SlotState.COMMITTED]
+
+    def _pin(self, slots: Collection[int]) -> None:
+        """Slots that are not on offer."""
+        self._move(slots, SlotEvent.PIN)
+        pins = self._pin_counts
+        for slot in slots:
+            pins[slot] += 1
         self._pins += len(slots)
-        return entries
 
     def _take(self, count: int) -> list[int]:
         """Up to `count` free slots."""
-        return [self._free.pop() for _ in range(min(count, len(self._free)))]
+        first = max(0, len(self._free) - count)
+        taken = self._free[first:][::-1]
+        del self._free[first:]
+        return taken
 
-    def _start_writing(self, reserved: dict[BlockKey, int], owner: Owner, tenant: Tenant, now: float) -> None:
+    def _start_writing(self, reserved: dict[BlockKey, int], origin: Origin) -> None:
         if not reserved:
             return
-        for key, entry in zip(reserved, self._move(reserved.values(), SlotEvent.RESERVE), strict=True):
-            entry.key, entry.owner, entry.tenant, entry.since_s = key, owner, tenant, now
-        self._shares.hold(tenant, len(reserved))
+        self._move(reserved.values(), SlotEvent.RESERVE)
+        keys, origins = self._keys, self._origins
+        for key, slot in reserved.items():
+            keys[slot], origins[slot] = key, origin
+        self._shares.hold(origin.tenant, len(reserved))
         self._by_key.update(reserved)
-        self._written_by.setdefault(owner, {}).update(reserved)
+        self._written_by.setdefault(origin.owner, {}).update(reserved)
 
     def _no_more_written(self, keys: Iterable[BlockKey], owner: Owner) -> dict[BlockKey, int]:
         """Those of the blocks that the owner was writing."""
@@ -255,37 +265,37 @@ class SlotTable(SlotIndex):
 
     def _evict_one(self, slot: int, reason: EvictionReason) -> None:
         """Of a block that is not on offer any more."""
-        (entry,) = self._move([slot], SlotEvent.EVICT)
-        key = entry.key
+        self._move([slot], SlotEvent.EVICT)
+        key = self._keys[slot]
         self._vacate(slot)
         self._evicted[reason] += 1
         self._tell([key], False)
 
     def _touch(self, keys: Sequence[BlockKey]) -> None:
         """These count as used now: those that are here."""
-        here = dict.fromkeys(self._by_key[key] for key in keys if key in self._by_key)
-        unused = [slot for slot in reversed(here) if self._slots[slot].state is SlotState.COMMITTED]
+        by_key = self._by_key
+        here = dict.fromkeys(by_key[key] for key in keys if key in by_key)
+        unused = self._unused(reversed(here))
         self._withdraw(unused)
         self._offer(unused)
 
     def _offer(self, slots: Sequence[int]) -> None:
         for tenant, held in groupby(slots, self._tenant):
             offered = list(held)
-            self._shares.offer(tenant, offered, [self._slots[slot].key for slot in offered])
+            self._shares.offer(tenant, offered, [self._keys[slot] for slot in offered])
 
     def _withdraw(self, slots: Sequence[int]) -> None:
         for tenant, held in groupby(slots, self._tenant):
             self._shares.withdraw(tenant, held)
 
     def _tenant(self, slot: int) -> Tenant:
-        return self._slots[slot].tenant
+        return self._origins[slot].tenant
 
     def _vacate(self, slot: int) -> None:
-        del self._by_key[self._slots[slot].key]
+        del self._by_key[self._keys[slot]]
         self._empty(slot)
 
     def _empty(self, slot: int) -> None:
-        entry = self._slots[slot]
-        self._shares.give_back(entry.tenant)
-        entry.key, entry.owner, entry.checksum, entry.tenant = b"", None, 0, NO_TENANT
+        self._shares.give_back(self._tenant(slot))
+        self._keys[slot], self._origins[slot], self._checksums[slot] = b"", NOBODY, 0
         self._free.append(slot)
