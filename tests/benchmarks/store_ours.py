@@ -6,7 +6,6 @@ reservations, commits and their books are in it; verification is not, which is d
 
 import asyncio
 import os
-import sys
 import time
 from multiprocessing.connection import Connection
 
@@ -66,11 +65,21 @@ async def _source(pipe: Connection, case: Case) -> None:
     await node.start()
     node.fill()
     pipe.send(node.transport.address)
-    while (told := await asyncio.to_thread(pipe.recv)) is not None:
-        handoff_id, places = told
-        node.store.announce(node.owner, handoff_id, [key(place) for place in places])
-        pipe.send("announced")
+    over = asyncio.Event()
+    asyncio.get_running_loop().add_reader(pipe.fileno(), _told, pipe, node, over)
+    await over.wait()
     await node.server.close()
+
+
+def _told(pipe: Connection, node: Node, over: asyncio.Event) -> None:
+    """In the loop: a thread that waits for the pipe would be busy just when the pull comes."""
+    handoffs = pipe.recv()
+    if handoffs is None:
+        over.set()
+        return
+    for handoff_id, places in handoffs.items():
+        node.store.announce(node.owner, handoff_id, [key(place) for place in places])
+    pipe.send("announced")
 
 
 class Ours:
@@ -88,23 +97,27 @@ class Ours:
 
     async def move(self, number: int) -> float:
         """Bytes a second."""
-        places = self.case.plan(number)[0].tolist()
-        return self.case.moved_bytes / await self._move(places)
+        (elapsed_s,) = await self._moves([self.case.plan(number)[0].tolist()])
+        return self.case.moved_bytes / elapsed_s
 
     async def one(self, count: int) -> float:
         """Microseconds to move one block."""
-        times = sorted([await self._move([place % self.case.pool]) for place in range(count)])
-        return 1e6 * times[count // 2]
+        times = await self._moves([[place % self.case.pool] for place in range(count)])
+        return 1e6 * sorted(times)[count // 2]
 
     async def finish(self) -> None:
         """This case is over."""
         await self.node.server.close()
         self.peer.stop()
 
-    async def _move(self, places: list[int]) -> float:
-        self.moves += 1
-        handoff_id = f"h{self.moves}"
-        self.peer.ask((handoff_id, places))
+    async def _moves(self, moves: list[list[int]]) -> list[float]:
+        """Seconds of each, one after the other; they are announced beforehand."""
+        handoffs = {f"h{self.moves + number}": places for number, places in enumerate(moves)}
+        self.moves += len(moves)
+        self.peer.ask(handoffs)
+        return [await self._move(handoff_id, places) for handoff_id, places in handoffs.items()]
+
+    async def _move(self, handoff_id: str, places: list[int]) -> float:
         store, owner = self.node.store, self.node.owner
         began = time.perf_counter()
         ended = await self.waits.run(owner, AwaitHandoff(1, handoff_id, self.address, MOVE_DEADLINE_S))
@@ -132,5 +145,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.setswitchinterval(float(os.environ.get("SWITCH_S", "0.005")))
     uvloop.run(main())
