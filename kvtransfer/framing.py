@@ -37,7 +37,7 @@ class FrameBuffer:
         self.max_frame_bytes = max_frame_bytes
         self._waiting = bytearray()
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Append what was received."""
         self._waiting += data
 
@@ -48,7 +48,8 @@ class FrameBuffer:
         end = LENGTH_BYTES + body_length(self._waiting[:LENGTH_BYTES], self.max_frame_bytes)
         if len(self._waiting) < end:
             return None
-        body = bytes(self._waiting[LENGTH_BYTES:end])
+        with memoryview(self._waiting) as waiting:
+            body = bytes(waiting[LENGTH_BYTES:end])
         del self._waiting[:end]
         return body
 

@@ -10,7 +10,7 @@ from kvtransfer.auth import is_proven, make_nonce, prove
 from kvtransfer.errors import FrameInvalid, FramingError, StoreRefused
 from kvtransfer.framing import BodyDecoder
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 MAX_GREETING_BYTES = 4096
 """Nobody unknown may make the other side keep more than this."""

@@ -21,7 +21,7 @@ class PullSink:
         self.announced: Sequence[BlockKey] = ()
         self._store = store
         self._owner = store.open_owner("a pull")
-        self._pinned: set[BlockKey] = set()
+        self._pinned: list[BlockKey] = []
 
     @property
     def arena(self) -> Arena | None:
@@ -46,7 +46,7 @@ class PullSink:
     def commit(self, keys: Sequence[BlockKey], checksums: Sequence[int], via: Medium) -> None:
         """See `BlockSink`."""
         committed = self._store.commit_and_gather(self._owner, "", keys, checksums)
-        self._pinned.update(committed)
+        self._pinned += committed
         self._store.count_pulled(len(committed), via)
 
     def abandon(self, keys: Sequence[BlockKey]) -> None:
@@ -58,8 +58,13 @@ class PullSink:
         self._store.pass_on(self._owner, owner, handoff_id)
         return len(self._pinned) + len(self._store.gather(owner, handoff_id, self._others()))
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no announced block is being written by anybody."""
+        return not any(map(self._store.is_being_written, self._others()))
+
     async def settle(self) -> None:
-        """Return when no announced block is being written by anybody. The caller brings the deadline."""
+        """Return when it is. The caller brings the deadline."""
         for key in self._others():
             await self._store.until_written(key)
 
@@ -69,7 +74,10 @@ class PullSink:
 
     def _others(self) -> list[BlockKey]:
         """Announced blocks that were not here so far."""
-        return [key for key in self.announced if key not in self._pinned]
+        if len(self._pinned) == len(self.announced):
+            return []
+        pinned = set(self._pinned)
+        return [key for key in self.announced if key not in pinned]
 
     def _pin(self, keys: Sequence[BlockKey]) -> None:
-        self._pinned.update(self._store.gather(self._owner, "", keys))
+        self._pinned += self._store.gather(self._owner, "", keys)

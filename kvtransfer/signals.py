@@ -33,6 +33,8 @@ class Signals:
 
     def notify(self, *names: Hashable) -> None:
         """Wake everybody who waits for one of these."""
+        if self._waiting.keys().isdisjoint(names):
+            return
         for name in [name for name in names if name in self._waiting]:
             for future in self._waiting.pop(name, ()):
                 if not future.done():

@@ -63,8 +63,10 @@ class Store(InspectedBooks):
         """See `BlockSource`. A wait in vain means that nobody will come for the hand-off."""
         self._handoffs.join(handoff_id)
         try:
-            async with asyncio.timeout(deadline_s):
-                view = await self.until(handoff_id, lambda _: True)
+            view = self._handoffs.find(handoff_id)
+            if view is None:
+                async with asyncio.timeout(deadline_s):
+                    view = await self.until(handoff_id, lambda _: True)
         except BaseException:
             self.leave(handoff_id)
             raise

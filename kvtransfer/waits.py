@@ -59,8 +59,9 @@ class HandoffWaits:
         assert request.source is not None
         try:
             result = await self._transport.pull(request.source, asked, sink, request.deadline_s)
-            left_s = max(0.0, started + request.deadline_s - time.monotonic())
-            late = result.state is HandoffState.LATE or await _is_late(sink.settle(), left_s)
+            late = result.state is HandoffState.LATE
+            if not late and not sink.is_settled:
+                late = await _is_late(sink.settle(), max(0.0, request.deadline_s - _since(started)))
             if isinstance(request, Fetch):
                 self._store.label(sink.announced, request.labels[: len(sink.announced)])
             present = sink.pass_on(owner, request.handoff_id)

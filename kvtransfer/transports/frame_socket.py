@@ -1,17 +1,28 @@
-"""Frames on one non-blocking TCP socket, for control connections and greetings; blocks travel on lanes.
+"""Frames on one non-blocking TCP socket, for greetings and control connections; most blocks travel on lanes.
 
-A frame that has begun to go out is finished even when its sender is cancelled, since half a frame would spoil the
-connection for everybody on it. A peer that takes no byte for `stall_s` is given up, and so is one that sends none.
+A control connection's frames are handled in the callback that reads them, and what the kernel takes at once is sent
+without a task: a pull of few blocks takes as long as the loops' turns. A frame that has begun to go out is finished
+even when its sender is cancelled, since half a frame would spoil the connection for everybody on it. A peer that takes
+no byte for `stall_s` is given up, and so is one that sends none.
 """
 
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from kvtransfer.errors import FrameTruncated
 from kvtransfer.framing import FrameBuffer, frame
+from kvtransfer.tasks import outlast
 
-READ_BYTES = 64 * 1024
+READ_BYTES = 128 * 1024
+
+MAX_UNSENT_BYTES = 4 * 1024 * 1024
+"""While a peer leaves so much unread, nothing more is read from it."""
+
+Handle = Callable[[Sequence[bytes]], None]
+"""Given the bodies of frames that came together."""
 
 
 def prepare(sock: socket.socket, buffer_bytes: int, stall_s: float) -> socket.socket:
@@ -34,33 +45,67 @@ class FrameSocket:
         self._sock = sock
         self._stall_s = stall_s
         self._loop = asyncio.get_running_loop()
-        self._sending = asyncio.Lock()
         self._buffer = FrameBuffer(max_frame_bytes)
+        self._heard_at = 0.0
+        self._resume: Callable[[], None] | None = None
+        self._unsent = bytearray()
+        self._drained: asyncio.Future[None] | None = None
+        self._hurry: asyncio.TimerHandle | None = None
 
     def allow(self, max_frame_bytes: int) -> None:
         """From now on frames of so many bytes are taken."""
         self._buffer.max_frame_bytes = max_frame_bytes
-
-    def next_frame(self) -> bytes | None:
-        """The next frame's body, if it is here already. Raises `FrameTooLarge`."""
-        return self._buffer.next_frame()
 
     async def receive(self) -> bytes | None:
         """The next frame's body; None at the end of the stream. Raises `FramingError`, `TimeoutError` and `OSError`."""
         while (body := self._buffer.next_frame()) is None:
             async with asyncio.timeout(self._stall_s):
                 data = await self._loop.sock_recv(self._sock, READ_BYTES)
-            if not data and self._buffer.is_inside_frame:
-                raise FrameTruncated
-            if not data:
+            if not self._take(data):
                 return None
-            self._buffer.feed(data)
         return body
 
+    async def deliver(self, handle: Handle) -> None:
+        """Have all further frames handled, until the end of the stream. Raises what `receive` raises, and `handle`."""
+        over: asyncio.Future[None] = self._loop.create_future()
+        self._heard_at = self._loop.time()
+        read = partial(self._readable, memoryview(bytearray(READ_BYTES)), handle, over)
+        self._resume = lambda: self._loop.add_reader(self._sock.fileno(), read)
+        try:
+            if bodies := list(self._buffer.frames()):
+                handle(bodies)
+            self._resume()
+            while not over.done():
+                await asyncio.wait([over], timeout=self._stall_s / 4)
+                if self._loop.time() - self._heard_at > self._stall_s:
+                    raise TimeoutError("the peer is silent")
+            over.result()
+        finally:
+            self._resume = None
+            self._stop_reading()
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether frames wait for the peer to read."""
+        return self._drained is not None
+
+    def write(self, *bodies: bytes) -> None:
+        """Send a frame of each, as the peer reads them. Raises `OSError` when the connection is broken."""
+        rest = memoryview(b"".join(map(frame, bodies)))
+        if self._drained is None:
+            rest = rest[self._send_some(rest) :]
+            if not rest:
+                return
+            self._drained = self._loop.create_future()
+            self._loop.add_writer(self._sock.fileno(), self._writable)
+            self._expect_progress()
+        self._unsent += rest
+
     async def send(self, *bodies: bytes) -> None:
-        """Send a frame of each. Raises `OSError` when the connection is broken."""
-        async with self._sending:
-            await self._send_all(memoryview(b"".join(map(frame, bodies))))
+        """As `write`, and return when the kernel has it."""
+        self.write(*bodies)
+        if self._drained is not None:
+            await outlast(self._drained, lambda: None)
 
     def shut(self) -> None:
         """Break the connection: the reader comes to the end of the stream, senders fail."""
@@ -80,36 +125,79 @@ class FrameSocket:
             self._sock.close()
 
     def _forget(self) -> None:
-        self._loop.remove_writer(self._sock.fileno())
-        self._loop.remove_reader(self._sock.fileno())
+        self._stop_sending()
+        self._stop_reading()
 
-    async def _send_all(self, rest: memoryview) -> None:
-        cancelled: asyncio.CancelledError | None = None
-        while rest:
-            try:
-                rest = rest[self._sock.send(rest) :]
-            except BlockingIOError:
-                try:
-                    await self._until_writable()
-                except asyncio.CancelledError as error:
-                    cancelled = error
-        if cancelled is not None:
-            raise cancelled
+    def _stop_reading(self) -> None:
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock.fileno())
 
-    async def _until_writable(self) -> None:
-        writable = self._loop.create_future()
-        self._loop.add_writer(self._sock.fileno(), _resolve, writable)
+    def _readable(self, scratch: memoryview, handle: Handle, over: "asyncio.Future[None]") -> None:
         try:
-            async with asyncio.timeout(self._stall_s):
-                await writable
-        except TimeoutError:
-            self.shut()
-            raise
-        finally:
-            if self._sock.fileno() >= 0:
-                self._loop.remove_writer(self._sock.fileno())
+            count = self._sock.recv_into(scratch)
+            self._heard_at = self._loop.time()
+            if not self._take(scratch[:count]):
+                over.set_result(None)
+            elif bodies := list(self._buffer.frames()):
+                handle(bodies)
+        except BlockingIOError:
+            return
+        except Exception as error:  # for who waits in `deliver`
+            over.set_exception(error)
+        if over.done():
+            self._resume = None
+        if over.done() or len(self._unsent) > MAX_UNSENT_BYTES:
+            self._stop_reading()
 
+    def _take(self, data: bytes | memoryview) -> bool:
+        """Keep what was read. False at the end of the stream. Raises `FrameTruncated`."""
+        if not data and self._buffer.is_inside_frame:
+            raise FrameTruncated
+        self._buffer.feed(data)
+        return bool(data)
 
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+    def _writable(self) -> None:
+        try:
+            with memoryview(self._unsent) as waiting:
+                sent = self._send_some(waiting)
+        except OSError as error:
+            self._stop_sending(error)
+            return
+        del self._unsent[:sent]
+        if self._unsent:
+            self._expect_progress()
+            return
+        self._stop_sending()
+        if self._resume is not None:
+            self._resume()
+
+    def _send_some(self, data: memoryview) -> int:
+        try:
+            return self._sock.send(data)
+        except BlockingIOError:
+            return 0
+
+    def _expect_progress(self) -> None:
+        if self._hurry is not None:
+            self._hurry.cancel()
+        self._heard_at = self._loop.time()
+        self._hurry = self._loop.call_later(self._stall_s, self._is_stalled)
+
+    def _is_stalled(self) -> None:
+        self.shut()
+        self._stop_sending(TimeoutError("the peer reads nothing"))
+
+    def _stop_sending(self, error: OSError | None = None) -> None:
+        """Everything is out, or nothing more goes."""
+        drained, self._drained = self._drained, None
+        if drained is None:
+            return
+        self._unsent.clear()
+        self._loop.remove_writer(self._sock.fileno())
+        if self._hurry is not None:
+            self._hurry.cancel()
+        if error is None:
+            drained.set_result(None)
+        else:
+            drained.set_exception(error)
+            drained.exception()  # there may be no sender who waits

@@ -77,14 +77,13 @@ class TcpTransport:
         self._listener.start()
 
     async def pull(self, address: str, asked: Asked, sink: BlockSink, deadline_s: float) -> PullResult:
-        try:
-            target = urlsplit(address)
-            host, port = target.hostname or "", target.port or 0
-        except ValueError:
-            host, port = "", 0
-        if not address.startswith("tcp://") or not host or not port:
-            return PullResult(HandoffState.FAILED, 0, 0, f"{address!r} is no address like tcp://host:port")
-        return await self._session(address, host, port).pull(asked, sink, deadline_s)
+        session = self._peers.get(address)
+        if session is None or session.is_over:
+            where = _host_and_port(address)
+            if where is None:
+                return PullResult(HandoffState.FAILED, 0, 0, f"{address!r} is no address like tcp://host:port")
+            session = self._open(address, *where)
+        return await session.pull(asked, sink, deadline_s)
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -94,12 +93,10 @@ class TcpTransport:
             await asyncio.to_thread(self._nixl.close)
             self._nixl = None
 
-    def _session(self, address: str, host: str, port: int) -> PullSession:
-        session = self._peers.get(address)
-        if session is None or session.is_over:
-            dial = Dial(host, port, self._secret, self._fingerprint, self._settings)
-            session = self._peers[address] = PullSession(address, dial, self._streams, self._settings, self._nixl)
-            self._tasks.spawn(self._run(address, session))
+    def _open(self, address: str, host: str, port: int) -> PullSession:
+        dial = Dial(host, port, self._secret, self._fingerprint, self._settings)
+        session = self._peers[address] = PullSession(address, dial, self._streams, self._settings, self._nixl)
+        self._tasks.spawn(self._run(address, session))
         return session
 
     async def _run(self, address: str, session: PullSession) -> None:
@@ -111,3 +108,13 @@ class TcpTransport:
 
     def __repr__(self) -> str:
         return f"<TcpTransport {self._address} peers={len(self._peers)} accepted={self.accepted}>"
+
+
+def _host_and_port(address: str) -> tuple[str, int] | None:
+    """Of `tcp://host:port`; None when it is none."""
+    try:
+        target = urlsplit(address)
+        host, port = target.hostname, target.port
+    except ValueError:
+        return None
+    return (host, port) if target.scheme == "tcp" and host and port else None

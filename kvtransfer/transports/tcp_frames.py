@@ -2,7 +2,8 @@
 
 The destination connects. Frames are MessagePack with a length in front, as in `kvtransfer.protocol`. A *control*
 connection carries any number of pulls, numbered by the destination; the bytes of blocks travel on *lanes*, further
-connections of the same pair, from the source to the destination only.
+connections of the same pair, from the source to the destination only, unless they are so few that a lane's threads
+would take longer.
 
 Destination          Source, on a control connection
 `Open`           →   first
@@ -13,8 +14,9 @@ Destination          Source, on a control connection
                  ←   `Ready`, right behind it, for the first of the announced blocks, if they are committed
 `Want`           →
                  ←   `Ready`, for wanted blocks that were not offered yet, as they are committed
-`Take`           →   exactly one for each `Ready`, in order: what a lane is to bring. Who reads by itself takes nothing
+`Take`           →   exactly one for each `Ready`, in order: what is to be brought. Who reads by itself takes nothing
                      when it has read
+                 ←   `Blocks`, what was taken, if it is little
                  ←   `Ended`, always last, when everything taken is on its way; may come at any time. Who has all it
                      wanted does not wait for it
 `Cancel`         →   at any time; nothing has to follow
@@ -99,6 +101,14 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     slots: list[int]
 
 
+class Blocks(msgspec.Struct, frozen=True, tag="blocks"):
+    """These taken blocks, back to back."""
+
+    pull: int
+    positions: list[int]
+    content: bytes
+
+
 class Memory(msgspec.Struct, frozen=True, tag="memory"):
     """Blocks may also be read from the source's arena by NIXL: see `kvtransfer.transports.nixl.ArenaAccess`."""
 
@@ -127,7 +137,7 @@ class Payload(msgspec.Struct, frozen=True, tag="payload"):
 
 FirstFromDestination = Open | Join
 FromDestination = Pull | Want | Take | Cancel | Alive
-FromSource = Session | Memory | Announced | Ready | Ended | Alive
+FromSource = Session | Memory | Announced | Ready | Blocks | Ended | Alive
 
 encode = msgspec.msgpack.Encoder().encode
 first_from_destination = BodyDecoder[FirstFromDestination](FirstFromDestination)

@@ -25,6 +25,7 @@ from kvtransfer.transports.tcp_dial import Dial
 from kvtransfer.transports.tcp_frames import (
     Alive,
     Announced,
+    Blocks,
     Cancel,
     Ended,
     FromDestination,
@@ -47,19 +48,23 @@ logger = logging.getLogger(__name__)
 
 
 class _Pull:
-    """One pull of this session. `quiet` is set when it has ended and no lane writes for it."""
+    """One pull of this session. `ended` is set when it has a result, `quiet` when no lane writes for it any more."""
 
     def __init__(self, asked: Asked, sink: BlockSink) -> None:
         loop = asyncio.get_running_loop()
         self.progress = PullProgress(asked, sink)
-        self.ended: asyncio.Future[PullResult] = loop.create_future()
+        self.result: PullResult | None = None
+        self.ended: asyncio.Future[None] = loop.create_future()
         self.quiet: asyncio.Future[None] = loop.create_future()
         self.readings: list[asyncio.Task[None]] = []
 
-    def finish(self, result: PullResult | None) -> None:
-        """Set the result, if it is one and there is none yet."""
-        if result is not None and not self.ended.done():
-            self.ended.set_result(result)
+    def finish(self, result: PullResult | None) -> PullResult | None:
+        """Take this result, if it is one and there is none yet; the result there is."""
+        if result is not None and self.result is None:
+            self.result = result
+            if not self.ended.done():
+                self.ended.set_result(None)
+        return self.result
 
 
 class PullSession:
@@ -102,7 +107,8 @@ class PullSession:
                 await control.send(encode(Open()))
             self._begun.set()
             self._tasks.spawn(self._beat(control))
-            await self._read(control)
+            await control.deliver(self._received_all)
+            self._blame(StoreLost("the peer closed the connection"))
         except (OSError, KvTransferError) as error:
             self._blame(error)
         finally:
@@ -119,20 +125,21 @@ class PullSession:
         try:
             async with asyncio.timeout(deadline_s):
                 await self._begun.wait()
-                await self._send(Pull(number, asked, deadline_s))
-                await asyncio.shield(pull.ended)
+                self._send(Pull(number, asked, deadline_s))
+                await pull.ended
         except TimeoutError:
             pull.finish(pull.progress.result(HandoffState.LATE, f"not complete after {deadline_s} s"))
         except (OSError, StoreLost) as error:
             pull.finish(pull.progress.result(HandoffState.FAILED, str(error)))
         finally:
-            pull.finish(pull.progress.result(HandoffState.FAILED, "cancelled"))
+            result = pull.finish(pull.progress.result(HandoffState.FAILED, "cancelled"))
+            assert result is not None
             try:
                 await self._quiesce(number, pull)
             finally:
                 del self._pulls[number]
                 pull.progress.abandon()
-        return pull.ended.result()
+        return result
 
     def abort(self) -> None:
         """Break the session now: its lanes leave the slots they write, and its pulls fail."""
@@ -142,18 +149,16 @@ class PullSession:
         for lane in self._lanes:
             lane.shut()
 
-    async def _read(self, control: FrameSocket) -> None:
-        """What came together is answered together."""
-        body = await control.receive()
-        while body is not None:
-            answers: list[FromDestination] = []
-            while body is not None:
-                answers += self._received(from_source.decode(body))
-                body = control.next_frame()
-            if answers:
-                await self._send(*answers)
-            body = await control.receive()
-        raise StoreLost("the peer closed the connection")
+    def _received_all(self, bodies: Sequence[bytes]) -> None:
+        """What came together is answered together, but an offer is not kept waiting for the one behind it."""
+        answers: list[FromDestination] = []
+        for body in bodies:
+            answers += self._received(from_source.decode(body))
+            if answers and isinstance(answers[-1], Take):
+                self._send(*answers)
+                answers.clear()
+        if answers:
+            self._send(*answers)
 
     def _received(self, message: FromSource) -> Sequence[FromDestination]:
         """What to answer."""
@@ -163,15 +168,18 @@ class PullSession:
             self._shown(message)
         elif not isinstance(message, Alive):
             pull = self._pulls.get(message.pull)
-            if pull is not None and not pull.ended.done():
+            if pull is not None and pull.result is None:
                 return self._received_for(pull, message)
             if isinstance(message, Ready):
                 return [Take(message.pull, [])]
         return ()
 
-    def _received_for(self, pull: _Pull, message: Announced | Ready | Ended) -> Sequence[FromDestination]:
+    def _received_for(self, pull: _Pull, message: Announced | Ready | Blocks | Ended) -> Sequence[FromDestination]:
         if isinstance(message, Ready):
             return self._take(pull, message)
+        if isinstance(message, Blocks):
+            self._land(message)
+            return ()
         answers: list[FromDestination] = []
         if isinstance(message, Announced):
             answers.append(Want(message.pull, pull.progress.announced(message.keys)))
@@ -196,9 +204,9 @@ class PullSession:
         theirs = dict(zip(ready.positions, ready.slots, strict=False))
         with contextlib.suppress(OSError, StoreLost):  # the pull fails with its session
             if not await reader.read(pull.progress.arena, slots, theirs):
-                await self._send(self._take_by_lane(ready.pull, slots))
+                self._send(self._take_by_lane(ready.pull, slots))
                 return
-            await self._send(Take(ready.pull, [], len(slots)))
+            self._send(Take(ready.pull, [], len(slots)))
             self._landed(ready.pull, list(slots), sum(map(len, slots.values())), "nixl")
 
     def _shown(self, memory: Memory) -> None:
@@ -218,11 +226,24 @@ class PullSession:
         self._blame(lane.fault)
         self.abort()
 
+    def _land(self, blocks: Blocks) -> None:
+        """They came without a lane."""
+        count, block_bytes = len(blocks.positions), len(blocks.content) // max(1, len(blocks.positions))
+        if not count or count * block_bytes != len(blocks.content):
+            raise FramingError(f"{count} blocks in {len(blocks.content)} bytes")
+        slots = self._field.begin(blocks.pull, blocks.positions, block_bytes)
+        if slots is None:
+            raise FramingError("blocks come that were not taken")
+        for index, slot in enumerate(slots):
+            slot[:] = blocks.content[index * block_bytes : (index + 1) * block_bytes]
+        self._field.finish(blocks.pull)
+        self._landed(blocks.pull, blocks.positions, len(blocks.content))
+
     def _landed(self, number: int, positions: Sequence[int], payload_bytes: int, via: Medium = "tcp") -> None:
         pull = self._pulls.get(number)
         if pull is None:
             return
-        if not pull.ended.done():
+        if pull.result is None:
             if positions:
                 pull.progress.landed(positions, payload_bytes, via)
             pull.finish(pull.progress.verdict())
@@ -231,8 +252,9 @@ class PullSession:
 
     async def _quiesce(self, number: int, pull: _Pull) -> None:
         """Leave the pull so that nothing writes for it any more."""
-        if pull.ended.result().state is not HandoffState.READY:
-            self._tasks.spawn(self._cancel(number))
+        if pull.result is None or pull.result.state is not HandoffState.READY:
+            with contextlib.suppress(OSError, StoreLost):  # a broken session cancels all the same
+                self._send(Cancel(number))
         for reading in pull.readings:
             reading.cancel()
         if pull.readings:
@@ -245,14 +267,10 @@ class PullSession:
         finally:
             hurry.cancel()
 
-    async def _cancel(self, number: int) -> None:
-        with contextlib.suppress(OSError, StoreLost):  # a broken session cancels all the same
-            await self._send(Cancel(number))
-
-    async def _send(self, *messages: FromDestination) -> None:
+    def _send(self, *messages: FromDestination) -> None:
         if self._control is None or self.is_over:
             raise StoreLost(f"{self._address}: {self._fault}")
-        await self._control.send(*map(encode, messages))
+        self._control.write(*map(encode, messages))
 
     async def _beat(self, control: FrameSocket) -> None:
         with contextlib.suppress(OSError):  # the reader learns of it

@@ -36,14 +36,16 @@ from kvtransfer.transports.tcp_settings import TcpSettings
 
 logger = logging.getLogger(__name__)
 
-FIRST_BLOCKS = 64
-"""How many blocks are offered together with the announcement, at most: few, so that the first bytes leave soon."""
-
 READY_BLOCKS = 256
-"""How many blocks one later `Ready` names at most."""
+"""How many blocks one `Ready` names at most."""
 
 OPEN_BLOCKS = 2 * READY_BLOCKS
 """How many blocks of one pull are offered or on their way at most."""
+
+EARLY_OFFERS = (64, READY_BLOCKS, OPEN_BLOCKS)
+"""Up to which announced block is offered before the peer has said what it wants: few at first, so that the first bytes
+leave soon, and the others right behind, so that lanes have work from then on.
+"""
 
 
 class _Push:
@@ -84,8 +86,7 @@ class PushSession:
         async with asyncio.TaskGroup() as group:
             beat = group.create_task(self._beat())
             try:
-                while (body := await self._control.receive()) is not None:
-                    self._received(from_destination.decode(body), group)
+                await self._control.deliver(lambda bodies: self._received_all(bodies, group))
             except (FramingError, StoreRefused, OSError) as error:
                 fault = error
             beat.cancel()
@@ -93,6 +94,10 @@ class PushSession:
                 push.task.cancel()
         if fault is not None:
             raise fault
+
+    def _received_all(self, bodies: Sequence[bytes], group: asyncio.TaskGroup) -> None:
+        for body in bodies:
+            self._received(from_destination.decode(body), group)
 
     def _received(self, message: FromDestination, group: asyncio.TaskGroup) -> None:
         if isinstance(message, Alive):
@@ -152,8 +157,13 @@ class PushSession:
     async def _push_blocks(self, pull: int, push: _Push, handoff_id: str, keys: Sequence[BlockKey]) -> Ended:
         push.progress.announced(len(keys))
         await self._show_memory()
-        ready = self._offer(pull, push, range(min(len(keys), FIRST_BLOCKS)), self._source.ready(keys[:FIRST_BLOCKS]))
-        await self._control.send(encode(Announced(pull, list(keys))), *ready)
+        said = [encode(Announced(pull, list(keys)))]
+        for end in EARLY_OFFERS:
+            first = push.progress.offered_blocks
+            said += self._offer(pull, push, range(first, len(keys)), self._source.ready(keys[first:end]))
+            if said:
+                await self._control.send(*said)
+                said = []
         wanted = [position for position in await push.wanted if position >= push.progress.offered_blocks]
         left = len(wanted)
         while left:
@@ -205,9 +215,19 @@ class PushSession:
         if message.read_blocks > 0:
             self._source.count_pushed(min(message.read_blocks, len(taking.declined)), "nixl")
         self._source.release(taking.declined)
-        for piece in taking.pieces:
-            self.lanes.put(Parcel(push.progress, message.pull, piece.positions, arena, piece.slots))
+        parcels = [Parcel(push.progress, message.pull, piece.positions, arena, piece.slots) for piece in taking.pieces]
+        if len(message.positions) * arena.slot_bytes <= self._settings.in_band_bytes and not self._control.is_congested:
+            self._send_in_band(parcels)
+        else:
+            self.lanes.put(*parcels)
         self._changed.notify(push)
+
+    def _send_in_band(self, parcels: Sequence[Parcel]) -> None:
+        for parcel in parcels:
+            try:
+                self._control.write(encode(parcel.message()))
+            finally:
+                self._sent(parcel)
 
     def _sent(self, parcel: Parcel) -> None:
         parcel.recipient.sent(len(parcel.slots))

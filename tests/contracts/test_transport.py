@@ -17,6 +17,7 @@ from kvtransfer.transport import Asked, HandoffState, PullResult, Transport
 from kvtransfer.transports.loopback import LoopbackNetwork
 from kvtransfer.transports.nixl import open_agent
 from kvtransfer.transports.tcp import TcpTransport
+from kvtransfer.transports.tcp_settings import TcpSettings
 
 SLOT_BYTES = 4096
 KEYS = [bytes([i]) * 32 for i in range(6)]
@@ -78,6 +79,11 @@ def tcp() -> Callable[[], Transport]:
     return lambda: TcpTransport(b"secret", "fp", "127.0.0.1")
 
 
+def tcp_lanes() -> Callable[[], Transport]:
+    settings = TcpSettings(in_band_bytes=0)
+    return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", settings=settings)
+
+
 def nixl() -> Callable[[], Transport]:
     pytest.importorskip("nixl", reason="the extra nixl is not installed")
     return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", nixl=open_agent("nixl"))
@@ -87,7 +93,7 @@ def loopback() -> Callable[[], Transport]:
     return LoopbackNetwork().open
 
 
-@pytest.fixture(params=[tcp, nixl, loopback], ids=["tcp", "nixl", "loopback"])
+@pytest.fixture(params=[tcp, tcp_lanes, nixl, loopback], ids=["tcp", "tcp by lanes alone", "nixl", "loopback"])
 async def make_node(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Node]]:
     make_transport = request.param()
     nodes: list[Node] = []

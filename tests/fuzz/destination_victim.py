@@ -36,6 +36,7 @@ KNOWN = Known(
         "positions": tuple(range(8)),
         "slots": tuple(range(8)),
         "checksums": (0, 1, 2**64 - 1),
+        "content": (bytes(SLOT_BYTES), bytes(2 * SLOT_BYTES), b"", b"x"),
         "block_bytes": (SLOT_BYTES, SLOT_BYTES, SLOT_BYTES, 0, -1, 2**40, 1),
         "session": (b"session",),
     }

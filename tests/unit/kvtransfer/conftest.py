@@ -20,7 +20,7 @@ from kvtransfer.transports.tcp_settings import TcpSettings
 SECRET = b"secret"
 FINGERPRINT = "fp"
 SLOT_BYTES = 4096
-QUICK = TcpSettings(stall_s=1.0, quiesce_s=0.1)
+QUICK = TcpSettings(stall_s=1.0, quiesce_s=0.1, in_band_bytes=0)
 
 _numbers = itertools.count()
 

@@ -42,9 +42,9 @@ def client(threaded_server: ThreadedServer) -> Iterator[PlainClient]:
 
 def test_a_client_without_our_code_moves_a_block(client: PlainClient) -> None:
     challenge = client.receive()
-    assert challenge == {"type": "challenge", "protocol": 5, "nonce": challenge["nonce"]}
+    assert challenge == {"type": "challenge", "protocol": 6, "nonce": challenge["nonce"]}
     proof = hmac.new(SECRET, challenge["nonce"], hashlib.sha256).digest()
-    welcome = client.ask(type="greet", protocol=5, fingerprint=FINGERPRINT, name="plain", proof=proof)
+    welcome = client.ask(type="greet", protocol=6, fingerprint=FINGERPRINT, name="plain", proof=proof)
     assert welcome == {"type": "welcome", "epoch": welcome["epoch"], "address": "loopback://1"}
 
     client.send(type="attach", id=1, slot_bytes=SLOT_BYTES)

@@ -13,6 +13,7 @@ from kvtransfer.transport import Asked, HandoffState, Medium, PullResult
 from kvtransfer.transports.tcp import TcpTransport
 from kvtransfer.transports.tcp_frames import (
     Announced,
+    Blocks,
     Cancel,
     Ended,
     Payload,
@@ -256,6 +257,46 @@ async def test_a_pull_that_has_all_it_wanted_does_not_wait_for_the_source(
     assert await pull == PullResult(HandoffState.READY, 3, 3 * SLOT_BYTES)
     await peer.close()
     await lane.close()
+
+
+async def test_few_blocks_come_without_a_lane(fake: FakeSource, start_pull: StartPull) -> None:
+    pull = start_pull()
+    peer, lane = await fake.pulled()
+    peer.send(Ready(1, [0, 1, 2], [0, 0, 0], [0, 1, 2]))
+    assert await peer.receive(Take) == Take(1, [0, 1, 2])
+    peer.send(Blocks(1, [2, 0], b"x" * 2 * SLOT_BYTES))
+    peer.send(Blocks(1, [1], b"x" * SLOT_BYTES))
+    assert await pull == PullResult(HandoffState.READY, 3, 3 * SLOT_BYTES)
+    await peer.close()
+    await lane.close()
+
+
+@pytest.mark.parametrize(
+    ("positions", "length", "reason"),
+    [
+        ([0], SLOT_BYTES - 1, f"a payload of {SLOT_BYTES - 1} bytes"),
+        ([0, 1], 2 * SLOT_BYTES - 1, f"2 blocks in {2 * SLOT_BYTES - 1} bytes"),
+        ([], 0, "0 blocks in 0 bytes"),
+        ([2], SLOT_BYTES, "position 2 was not asked for"),
+        ([0, 0], 2 * SLOT_BYTES, "a block comes twice"),
+    ],
+)
+async def test_blocks_without_a_lane_that_make_no_sense_close_the_connection(
+    fake: FakeSource, start_pull: StartPull, positions: list[int], length: int, reason: str
+) -> None:
+    pull = start_pull()
+    peer, lane = await fake.taken()
+    peer.send(Blocks(1, positions, b"x" * length))
+    assert reason in await failed(pull, peer, lane)
+
+
+async def test_blocks_that_come_before_any_was_taken_close_the_connection(
+    fake: FakeSource, start_pull: StartPull
+) -> None:
+    pull = start_pull()
+    peer, lane = await fake.pulled()
+    peer.send(Blocks(1, [0], b"x" * SLOT_BYTES))
+    assert "blocks come that were not taken" in await failed(pull, peer, lane)
 
 
 async def test_an_offer_of_what_is_here_is_declined(fake: FakeSource, start_pull: StartPull, store: Store) -> None:

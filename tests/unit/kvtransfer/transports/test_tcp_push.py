@@ -16,6 +16,7 @@ from kvtransfer.transport import HandoffState
 from kvtransfer.transports.tcp import TcpTransport
 from kvtransfer.transports.tcp_frames import (
     Announced,
+    Blocks,
     Cancel,
     Ended,
     Join,
@@ -25,6 +26,7 @@ from kvtransfer.transports.tcp_frames import (
     Take,
     Want,
 )
+from kvtransfer.transports.tcp_settings import TcpSettings
 from tests.unit.kvtransfer.conftest import FINGERPRINT, QUICK, SECRET, SLOT_BYTES, until
 from tests.unit.kvtransfer.raw_peer import GARBAGE, RawPeer
 from tests.unit.kvtransfer.transports.tcp_peers import KEYS, Knock, fill, greeted, lane_of, let_in
@@ -105,6 +107,29 @@ async def test_a_lane_brings_what_was_taken_and_nothing_else(knock: Knock, store
     assert len(await lane.reader.readexactly(SLOT_BYTES)) == SLOT_BYTES
     assert await peer.receive(Ended) == Ended(1, "complete")
     await until(lambda: store.slot_statistics().pins == 0)
+
+
+async def test_what_is_little_needs_no_lane(store: Store) -> None:
+    settings = TcpSettings(in_band_bytes=2 * SLOT_BYTES)
+    transport = TcpTransport(SECRET, FINGERPRINT, "127.0.0.1", settings=settings)
+    await transport.serve(store)
+    fill(store, *KEYS)
+
+    async def connect() -> RawPeer:
+        port = int(transport.address.rpartition(":")[2])
+        return RawPeer(*await asyncio.open_connection("127.0.0.1", port))
+
+    peer = await greeted(connect)
+    peer.send(Pull(1, "h", 60.0))
+    await peer.receive(Announced)
+    await peer.receive(Ready)
+    peer.send(Want(1, [0, 1, 2]))
+    peer.send(Take(1, [0, 2]))
+    assert await peer.receive(Blocks) == Blocks(1, [0, 2], bytes(2 * SLOT_BYTES))
+    assert await peer.receive(Ended) == Ended(1, "complete")
+    await until(lambda: store.slot_statistics().pins == 0)
+    await peer.close()
+    await transport.close()
 
 
 async def test_a_lane_of_no_session_is_refused(knock: Knock) -> None:
