@@ -33,8 +33,6 @@ Follower = Callable[[BlockKey, bool], None]
 Tell = Callable[[Iterable[BlockKey], bool], None]
 """The same of many blocks."""
 
-SLOTS_BY_STATE = ("free", "writing", "committed", "pinned")
-
 
 class SlotTable(SlotIndex):
     """Owns the state of every slot."""
@@ -53,8 +51,9 @@ class SlotTable(SlotIndex):
         """Slots for `owner` to write, from `now` on, the blocks that are not here. What is here counts as used, so it
         goes last.
         """
-        self._touch(keys)
         absent = self.absent(keys)
+        if len(absent) < len(keys):
+            self._touch(keys)
         if self.evict(len(absent) - len(self._free), tenant):
             absent = self.absent(keys)
         reserved = dict(zip(absent, self._take(len(absent)), strict=False))
@@ -105,8 +104,7 @@ class SlotTable(SlotIndex):
         self._move(own.values(), SlotEvent.COMMIT)
         for key, checksum in zip(keys, checksums, strict=True):
             if key in own:
-                slot = own[key]
-                self._checksums[slot], self._pin_counts[slot] = checksum, 1
+                self._checksums[own[key]], self._pin_counts[own[key]] = checksum, 1
         self._pins += len(own)
         self._committed_blocks += len(own)
         self._tell(own, True)
@@ -220,7 +218,8 @@ class SlotTable(SlotIndex):
 
     def __repr__(self) -> str:
         seen = self.statistics()
-        counts = (f"{name}={count}" for name in SLOTS_BY_STATE if (count := getattr(seen, name)))
+        states = ("free", "writing", "committed", "pinned")
+        counts = (f"{name}={count}" for name in states if (count := getattr(seen, name)))
         return f"<SlotTable {' '.join(counts)} pins={self._pins}>"
 
     @property

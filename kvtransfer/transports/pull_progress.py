@@ -1,7 +1,6 @@
 """What one pull wants, what it has taken, what has come, and how it ended. Pure: `tcp_pull` carries it."""
 
 from collections.abc import Mapping, Sequence
-from itertools import compress
 
 from kvtransfer.arena import Arena
 from kvtransfer.errors import FramingError
@@ -41,17 +40,20 @@ class PullProgress:
         """The slots of those blocks that are wanted and that there is room for, by position. Raises `FramingError` when
         one was not announced.
         """
-        if len(positions) != len(checksums) or len(set(positions)) < len(positions):
+        blocks = dict(zip(positions, checksums, strict=False))
+        if not len(blocks) == len(positions) == len(checksums):
             raise FramingError(f"{len(positions)} blocks are ready with {len(checksums)} checksums")
-        if self._wanted is None or (positions and not 0 <= min(positions) <= max(positions) < len(self._keys)):
+        if self._wanted is None or (blocks and not 0 <= min(blocks) <= max(blocks) < len(self._keys)):
             raise FramingError("blocks are ready that were not announced")
-        is_wanted = [position in self._wanted for position in positions]
-        blocks = dict(compress(zip(positions, checksums, strict=True), is_wanted))
+        for position in blocks.keys() - self._wanted:
+            del blocks[position]
         self._wanted.difference_update(blocks)
         slots = self._sink.reserve([self._keys[position] for position in blocks])
         taken = {position: slot for position, slot in zip(blocks, slots, strict=True) if slot is not None}
-        self._no_room += len(blocks) - len(taken)
-        self._taken.update(compress(blocks.items(), [slot is not None for slot in slots]))
+        for position in blocks.keys() - taken.keys():
+            del blocks[position]
+            self._no_room += 1
+        self._taken.update(blocks)
         return taken
 
     def landed(self, positions: Sequence[int], payload_bytes: int, via: Medium) -> None:

@@ -20,7 +20,7 @@ from kvtransfer.transports.frame_socket import FrameSocket
 from kvtransfer.transports.landing import LandingField
 from kvtransfer.transports.nixl import ArenaAccess, NixlAgent
 from kvtransfer.transports.nixl_reader import NixlReader
-from kvtransfer.transports.pull_progress import PullProgress
+from kvtransfer.transports.open_pull import OpenPull
 from kvtransfer.transports.tcp_dial import Dial
 from kvtransfer.transports.tcp_frames import (
     Alive,
@@ -47,26 +47,6 @@ from kvtransfer.transports.tcp_settings import TcpSettings
 logger = logging.getLogger(__name__)
 
 
-class _Pull:
-    """One pull of this session. `ended` is set when it has a result, `quiet` when no lane writes for it any more."""
-
-    def __init__(self, asked: Asked, sink: BlockSink) -> None:
-        loop = asyncio.get_running_loop()
-        self.progress = PullProgress(asked, sink)
-        self.result: PullResult | None = None
-        self.ended: asyncio.Future[None] = loop.create_future()
-        self.quiet: asyncio.Future[None] = loop.create_future()
-        self.readings: list[asyncio.Task[None]] = []
-
-    def finish(self, result: PullResult | None) -> PullResult | None:
-        """Take this result, if it is one and there is none yet; the result there is."""
-        if result is not None and self.result is None:
-            self.result = result
-            if not self.ended.done():
-                self.ended.set_result(None)
-        return self.result
-
-
 class PullSession:
     """One peer. `run` until the session breaks; `pull` any number of times meanwhile."""
 
@@ -77,7 +57,7 @@ class PullSession:
         self._dial = dial
         self._streams = streams
         self._settings = settings
-        self._pulls: dict[int, _Pull] = {}
+        self._pulls: dict[int, OpenPull] = {}
         self._numbers = 0
         self._begun = asyncio.Event()  # greeted, or over before that
         self._fault: Exception = StoreLost("the transport was closed")
@@ -118,7 +98,7 @@ class PullSession:
 
     async def pull(self, asked: Asked, sink: BlockSink, deadline_s: float) -> PullResult:
         """See `Transport.pull`."""
-        pull = _Pull(asked, sink)
+        pull = OpenPull(asked, sink)
         self._numbers += 1
         number = self._numbers
         self._pulls[number] = pull
@@ -174,11 +154,12 @@ class PullSession:
                 return [Take(message.pull, [])]
         return ()
 
-    def _received_for(self, pull: _Pull, message: Announced | Ready | Blocks | Ended) -> Sequence[FromDestination]:
+    def _received_for(self, pull: OpenPull, message: Announced | Ready | Blocks | Ended) -> Sequence[FromDestination]:
         if isinstance(message, Ready):
             return self._take(pull, message)
         if isinstance(message, Blocks):
-            self._land(message)
+            self._field.land(message.pull, message.positions, message.content)
+            self._landed(message.pull, message.positions, len(message.content))
             return ()
         answers: list[FromDestination] = []
         if isinstance(message, Announced):
@@ -188,7 +169,7 @@ class PullSession:
         pull.finish(pull.progress.verdict())
         return answers
 
-    def _take(self, pull: _Pull, ready: Ready) -> Sequence[FromDestination]:
+    def _take(self, pull: OpenPull, ready: Ready) -> Sequence[FromDestination]:
         slots = pull.progress.ready(ready.positions, ready.checksums)
         if self._reader is None:
             return [self._take_by_lane(ready.pull, slots)]
@@ -199,7 +180,7 @@ class PullSession:
         self._field.expect(number, slots)
         return Take(number, list(slots))
 
-    async def _read_in(self, reader: NixlReader, pull: _Pull, ready: Ready, slots: Mapping[int, memoryview]) -> None:
+    async def _read_in(self, reader: NixlReader, pull: OpenPull, ready: Ready, slots: Mapping[int, memoryview]) -> None:
         """By NIXL, or else by a lane. The answers keep the order of the offers, since the reader takes turns."""
         theirs = dict(zip(ready.positions, ready.slots, strict=False))
         with contextlib.suppress(OSError, StoreLost):  # the pull fails with its session
@@ -226,19 +207,6 @@ class PullSession:
         self._blame(lane.fault)
         self.abort()
 
-    def _land(self, blocks: Blocks) -> None:
-        """They came without a lane."""
-        count, block_bytes = len(blocks.positions), len(blocks.content) // max(1, len(blocks.positions))
-        if not count or count * block_bytes != len(blocks.content):
-            raise FramingError(f"{count} blocks in {len(blocks.content)} bytes")
-        slots = self._field.begin(blocks.pull, blocks.positions, block_bytes)
-        if slots is None:
-            raise FramingError("blocks come that were not taken")
-        for index, slot in enumerate(slots):
-            slot[:] = blocks.content[index * block_bytes : (index + 1) * block_bytes]
-        self._field.finish(blocks.pull)
-        self._landed(blocks.pull, blocks.positions, len(blocks.content))
-
     def _landed(self, number: int, positions: Sequence[int], payload_bytes: int, via: Medium = "tcp") -> None:
         pull = self._pulls.get(number)
         if pull is None:
@@ -250,7 +218,7 @@ class PullSession:
         elif not self._field.withdraw(number) and not pull.quiet.done():
             pull.quiet.set_result(None)
 
-    async def _quiesce(self, number: int, pull: _Pull) -> None:
+    async def _quiesce(self, number: int, pull: OpenPull) -> None:
         """Leave the pull so that nothing writes for it any more."""
         if pull.result is None or pull.result.state is not HandoffState.READY:
             with contextlib.suppress(OSError, StoreLost):  # a broken session cancels all the same
