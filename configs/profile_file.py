@@ -7,6 +7,7 @@ from pydantic import Field, ValidationError
 
 from configs.errors import ConfigError, Problem
 from configs.explain import dotted, explain
+from configs.measured import MeasuredConfig
 from configs.schema import RatesConfig
 
 
@@ -16,6 +17,7 @@ class ProfileConfig(RatesConfig):
     about: str = Field(description="which model on what, and where the figures are from")
     kv_tokens: int = Field(gt=0, description="tokens whose KV fits on the device")
     start_s: float = Field(ge=0, description="from asking for a replica until it takes requests")
+    measured: MeasuredConfig = Field(default_factory=MeasuredConfig, description="what the rates were fitted to")
 
     @property
     def rates(self) -> RatesConfig:
@@ -46,4 +48,9 @@ def read_profile(path: Path) -> ProfileConfig:
 
 def write_profile(profile: ProfileConfig) -> str:
     """The text of the file."""
-    return yaml.safe_dump(profile.model_dump(), sort_keys=False, width=120)
+    rates = profile.model_dump(mode="json", exclude={"about", "measured"})
+    text = yaml.safe_dump({"about": profile.about, **rates}, sort_keys=False, width=120)
+    if not profile.measured.rounds:
+        return text
+    points = {"measured": profile.measured.model_dump(mode="json")}
+    return text + yaml.safe_dump(points, sort_keys=False, width=120, default_flow_style=None)  # a point in a line

@@ -1,12 +1,62 @@
-"""`baton profile`: how fast replicas are, by roofline or as it comes with Baton."""
+"""`baton profile`: how fast replicas are: measured, by roofline, or as it comes with Baton."""
 
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
+from typer.core import TyperGroup
 
-app = typer.Typer(help="List and show profiles: how fast a replica is.", no_args_is_help=True)
+
+class _OrMeasure(TyperGroup):
+    """`baton profile CONFIG` is `baton profile measure CONFIG`."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]  # click's own
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["measure", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    help="Measure how fast a replica is (baton profile CONFIG -o FILE); list and show profiles that come with Baton.",
+    no_args_is_help=True,
+    cls=_OrMeasure,
+)
 
 Name = Annotated[str, typer.Argument(help="as `baton profile list` names it, or a file", metavar="NAME")]
+Config = Annotated[Path, typer.Argument(help="a Serve config file, e.g. configs/laptop.yaml", metavar="CONFIG")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="the profile's file", metavar="FILE")]
+Pool = Annotated[Literal["prefill", "decode"], typer.Option(help="whose engine")]
+Quick = Annotated[bool, typer.Option("--quick", help="fewer points, two rounds: a minute or two on a laptop")]
+Minutes = Annotated[float, typer.Option(help="measure no longer than this, the engine's start not counted", min=0.1)]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="change one key of the file", metavar="KEY.PATH=VALUE")]
+
+
+@app.command()
+def measure(
+    file: Config,
+    output: Output,
+    pool: Pool = "decode",
+    quick: Quick = False,
+    minutes: Minutes = 10,
+    changes: Sets = None,
+) -> None:
+    """Start a pool's engine here, measure it, write its profile. Nothing else should run on the machine meanwhile."""
+    from configs.load import load
+    from configs.overrides import parse
+
+    deployment = load(file, [parse(change) for change in changes or []])
+    if output.suffix not in (".yaml", ".yml") or not output.parent.is_dir():
+        raise typer.BadParameter(f"-o: given {str(output)!r}; allowed: a .yaml file in a folder that exists")
+    from cluster.cli.profile_measure import run
+    from cluster.profiling.rig import CannotProfile
+    from cluster.profiling.session import Pace
+
+    try:
+        run(deployment, pool, Pace(2 if quick else 3, quick, 60 * minutes), output)
+    except CannotProfile as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(1) from None
 
 
 @app.command("list")

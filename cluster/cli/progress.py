@@ -14,6 +14,7 @@ from cluster.models.progress import Progress, Report
 
 if TYPE_CHECKING:
     from cluster.cli.out_of_service import WorkerView
+    from cluster.profiling.session import Progress as Round
 
 
 @contextmanager
@@ -82,6 +83,43 @@ def trials_shown(title: str) -> Iterator[Trials]:
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(title)
         yield Trials(lambda text: bars.update(task, description=f"{title}: {text}"), lambda trial: bars.advance(task))
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """`says` what goes on before it can be told how far it is, `at` how far it is."""
+
+    says: Callable[[str], None]
+    at: Callable[["Round"], None]
+
+
+@contextmanager
+def rounds_shown(title: str) -> Iterator[Rounds]:
+    """What is measured and how long is left, until the block ends."""
+    if not sys.stderr.isatty():
+
+        def say(text: str) -> None:
+            print(f"{title}: {text}", file=sys.stderr, flush=True)
+
+        yield Rounds(say, lambda now: say(f"{now.text}{_left(now.left_s)}"))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(title, total=None)
+
+        def at(now: "Round") -> None:
+            text = f"{title}: {now.text}{_left(now.left_s)}"
+            bars.update(task, description=text, completed=now.done, total=now.total)
+
+        yield Rounds(lambda text: bars.update(task, description=f"{title}: {text}"), at)
+
+
+def _left(left_s: float | None) -> str:
+    return "" if left_s is None else f", about {left_s // 60:.0f}:{left_s % 60:02.0f} left"
 
 
 class _Lines:

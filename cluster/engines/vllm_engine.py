@@ -115,6 +115,16 @@ class VllmEngine:
         """Blocks the device can hold."""
         return int(self._facts.kv_blocks)
 
+    @property
+    def max_batched_tokens(self) -> int:
+        """Tokens computed in one step at most."""
+        return int(self._facts.max_batched_tokens)
+
+    @property
+    def max_running(self) -> int:
+        """Requests in one batch at most."""
+        return int(self._facts.max_running)
+
     def kv_fingerprint(self) -> KvFingerprint:
         """Who may exchange blocks with this engine."""
         fingerprint: KvFingerprint = self._facts.fingerprint
@@ -165,6 +175,11 @@ class VllmEngine:
         async with aclosing(self.generate(request)) as deltas:
             async for _ in deltas:
                 pass
+
+    async def forget_cached(self) -> None:
+        """See `StartedEngine`. vLLM refuses while a request holds blocks."""
+        if self._llm is None or not await self._llm.reset_prefix_cache():
+            raise EngineFailed("the engine is closed" if self._llm is None else "requests hold blocks of the cache")
 
     @property
     def _is_dead(self) -> bool:

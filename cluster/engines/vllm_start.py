@@ -39,6 +39,8 @@ class EngineFacts:
     events_endpoint: str
     max_model_len: int  # tokens of prompt plus output
     kv_blocks: int  # the device's, less the one vLLM keeps for padding
+    max_batched_tokens: int
+    max_running: int
     means: Means  # for going on with what another engine began
 
 
@@ -80,6 +82,8 @@ def start(settings: VllmEngineSettings, ledger: Ledger) -> Started:
         config.kv_events_config.endpoint,
         llm.model_config.max_model_len,
         config.cache_config.num_gpu_blocks - 1,
+        config.scheduler_config.max_num_batched_tokens,
+        config.scheduler_config.max_num_seqs,
         means,
     )
     return Started(llm, _processes(llm), facts)

@@ -36,6 +36,20 @@ class StartedEngine(Engine, Protocol):
         """Blocks the device can hold."""
         ...
 
+    @property
+    def max_batched_tokens(self) -> int:
+        """Prompt tokens computed in one step at most."""
+        ...
+
+    @property
+    def max_running(self) -> int:
+        """Requests in one batch at most."""
+        ...
+
+    async def forget_cached(self) -> None:
+        """Let the device forget its cached blocks; the store keeps its own. Raises `EngineFailed` when it will not."""
+        ...
+
 
 class ChosenEngine(Protocol):
     """An engine that has not been started."""

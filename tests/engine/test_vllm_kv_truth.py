@@ -91,7 +91,7 @@ class Watched:
         return {self.key_of[key] for key in store.look(lambda it: it.readable())}
 
     async def reset(self) -> None:
-        assert await self.engine._llm.reset_prefix_cache()
+        await self.engine.forget_cached()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -41,6 +41,7 @@ class EngineCore:
         self.log = EventLog(settings.device_blocks * _EVENT_HASHES_PER_BLOCK)
         self.saver = BlockSaver(link, self.device, self.table, self.injected, blocks_released) if link else None
         self.counters: Counter[str] = Counter()
+        self.load_s = 0.0
         self._link = link
         self._random = random.Random()
 
@@ -68,9 +69,10 @@ class EngineCore:
                 self._start(chunk.sequence, now_s)
         return plan
 
-    def loaded(self, sequence: Sequence, first: int, result: LoadResult, now_s: float) -> None:
-        """The store gave what it has of a LOADING sequence's blocks, from block `first` on."""
+    def loaded(self, sequence: Sequence, first: int, result: LoadResult, began_s: float, now_s: float) -> None:
+        """The store gave what it has of a LOADING sequence's blocks, from block `first` on, since `began_s`."""
         self.counters["loads"] += 1
+        self.load_s += now_s - began_s
         self.counters["loaded_blocks"] += result.usable
         self.counters["corrupt_loads"] += result.reason == "corrupt"
         self.counters["failed_loads"] += result.reason in ("failed", "late")
@@ -101,6 +103,11 @@ class EngineCore:
         """The share of blocks that requests hold; those that only wait to be committed are about to be free."""
         held = {block for sequence in self.batch.running for block in sequence.blocks}
         return len(held) / self._settings.device_blocks
+
+    def forget_cached(self) -> None:
+        """Nothing is cached any more; running requests keep what they hold."""
+        self.table.clear()
+        self.log.cleared()
 
     def check(self) -> None:
         """Raise AssertionError unless batch and block table are consistent."""

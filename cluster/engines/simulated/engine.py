@@ -83,6 +83,16 @@ class SimulatedEngine:
         """Blocks the device can hold."""
         return self._settings.device_blocks
 
+    @property
+    def max_batched_tokens(self) -> int:
+        """Prompt tokens computed in one step."""
+        return self._settings.max_batched_tokens
+
+    @property
+    def max_running(self) -> int:
+        """Requests in one batch."""
+        return self._settings.max_running
+
     def kv_fingerprint(self) -> KvFingerprint:
         """Who may exchange blocks with this engine."""
         return kv_fingerprint(self._settings)
@@ -114,7 +124,7 @@ class SimulatedEngine:
     def statistics(self) -> EngineStatistics:
         """See `Engine.statistics`."""
         core = self._core
-        counters: dict[str, float] = dict(core.counters)
+        counters: dict[str, float] = {**core.counters, "load_s": core.load_s}
         if core.saver:
             counters["saved_blocks"] = core.saver.saved_blocks
             counters["no_room_blocks"] = core.saver.no_room_blocks
@@ -139,6 +149,10 @@ class SimulatedEngine:
         self._wake.set()
         await probe
         self._raise_if_failed()
+
+    async def forget_cached(self) -> None:
+        """See `StartedEngine`."""
+        self._core.forget_cached()
 
     def inject(self, faults: Faults) -> None:
         """Put other faults in force; `Faults()` ends those that have not struck."""
@@ -199,8 +213,10 @@ class SimulatedEngine:
         assert self._loader is not None
         first, end = sequence.filled, loadable_blocks(sequence)
         keys, blocks = sequence.hashes[first:end], sequence.blocks[first:end].tolist()
+        now = asyncio.get_running_loop().time
+        began_s = now()
         result = await self._loader.load(keys, blocks, lambda: sequence.phase is Phase.LOADING)
-        self._core.loaded(sequence, first, result, asyncio.get_running_loop().time())
+        self._core.loaded(sequence, first, result, began_s, now())
         self._wake.set()
 
     def _answer_probes(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from configs import profiles
 from configs.errors import ConfigError
 from configs.load import load
+from configs.measured import MeasuredConfig, PrefillPoint
 from configs.profile_file import write_profile
 from configs.profile_names import SHIPPED
 from configs.schema import BatonConfig, ModelConfig, PoolConfig, RatesConfig, RouterConfig, VllmEngineConfig
@@ -81,6 +82,16 @@ def test_a_profile_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
     mine = profiles.named("laptop_cpu").model_copy(update={"decode_step_s": 0.02})
     file.write_text(write_profile(mine))
     assert rates(PoolConfig(), str(file)) == mine.rates
+
+
+def test_a_measured_profile_keeps_its_points_and_gives_the_router_its_rates(tmp_path: Path) -> None:
+    file = tmp_path / "measured.yaml"
+    measured = MeasuredConfig(rounds=3, prefill=(PrefillPoint(prompts=1, tokens=256, seconds=0.3),))
+    mine = profiles.named("laptop_cpu").model_copy(update={"measured": measured, "prefill_token_s": 0.001})
+    file.write_text(write_profile(mine))
+    assert "  - {prompts: 1, tokens: 256, seconds: 0.3}\n" in file.read_text()
+    assert profiles.named(str(file)) == mine
+    assert rates(PoolConfig(), str(file)).prefill_token_s == 0.001
 
 
 def test_what_is_wrong_with_a_profile_file_is_named(tmp_path: Path) -> None:

@@ -64,8 +64,7 @@ def held_blocks(engine: SimulatedEngine) -> int:
 
 def clear_prefix_cache(engine: SimulatedEngine) -> None:
     """Let the device forget all its cached blocks, as vLLM's reset does; running requests keep theirs."""
-    engine._core.table.clear()
-    engine._core.log.cleared()
+    engine._core.forget_cached()
 
 
 def request(name: str, prompt: list[int], handoff_id: str | None = None, **sampling: Any) -> EngineRequest:
