@@ -15,11 +15,12 @@ one connection to each worker (`cluster.dataplane`). The workers of a node share
 
 from ray import serve
 
+from cluster.autoscaling import autoscaling_config
 from cluster.gateway.deployment import Gateway
 from cluster.secret import cluster_secret
 from cluster.workers.deployment import DecodeWorker, PrefillWorker
 from configs.profiles import with_rates
-from configs.schema import BatonConfig, PoolConfig, TimeoutConfig
+from configs.schema import BatonConfig, PoolConfig
 
 APPLICATION = "baton"
 
@@ -42,7 +43,7 @@ def build(config: BatonConfig) -> serve.Application:
     """
     sealed = with_secret(with_rates(config))
     workers = {
-        name: serve.deployment(cls).options(name=name, **worker_options(pool, config.timeouts)).bind(sealed)
+        name: serve.deployment(cls).options(name=name, **worker_options(pool, sealed)).bind(sealed)
         for name, cls, pool in (
             ("PrefillWorker", PrefillWorker, config.prefill),
             ("DecodeWorker", DecodeWorker, config.decode),
@@ -58,19 +59,25 @@ def with_secret(config: BatonConfig) -> BatonConfig:
     return config.model_copy(update={"security": config.security.model_copy(update={"cluster_secret": secret})})
 
 
-def worker_options(pool: PoolConfig, timeouts: TimeoutConfig) -> dict[str, object]:
+def worker_options(pool: PoolConfig, config: BatonConfig) -> dict[str, object]:
     """What Serve needs to know of a pool. A replica going away waits for its live streams by itself."""
     actor: dict[str, object] = {"num_cpus": pool.num_cpus, "num_gpus": pool.num_gpus, "resources": dict(pool.resources)}
     if pool.label_selector:
         actor["label_selector"] = dict(pool.label_selector)
     return {
-        "num_replicas": pool.replicas,
+        **_how_many(pool, config),
         "ray_actor_options": actor,
         "max_ongoing_requests": MAX_CALLS,
-        "graceful_shutdown_timeout_s": timeouts.drain_s,
+        "graceful_shutdown_timeout_s": config.timeouts.drain_s,
         "health_check_period_s": HEALTH_PERIOD_S,
         "health_check_timeout_s": HEALTH_TIMEOUT_S,
     }
+
+
+def _how_many(pool: PoolConfig, config: BatonConfig) -> dict[str, object]:
+    if config.scales:
+        return {"autoscaling_config": autoscaling_config(pool, config)}
+    return {"num_replicas": pool.replicas}
 
 
 def gateway_options(config: BatonConfig) -> dict[str, object]:

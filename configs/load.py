@@ -16,7 +16,7 @@ from configs.errors import ConfigError, Problem
 from configs.explain import KeyPath, Mistake, dotted, explain
 from configs.overrides import Override, apply
 from configs.schema import BatonConfig
-from configs.serve_file import IMPORT_PATH, HttpOptions, ServeFile
+from configs.serve_file import AUTOSCALING_POLICY, IMPORT_PATH, HttpOptions, ServeFile
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -35,6 +35,15 @@ class Deployment:
     def model_name(self) -> str:
         """The name clients use."""
         return self.config.model.name
+
+    def application(self) -> dict[str, object]:
+        """The same as an entry of a Serve file, with autoscaling as the configuration has it."""
+        args = self.config.model_dump(mode="json")
+        if self.config.security.cluster_secret is not None:
+            args["security"]["cluster_secret"] = self.config.security.cluster_secret.get_secret_value()
+        policy = {"autoscaling_policy": AUTOSCALING_POLICY} if self.config.scales else {}
+        names = {"name": self.name, "route_prefix": self.route_prefix, "import_path": IMPORT_PATH}
+        return {**names, "args": args, **policy}
 
     def on_one_machine(self, model_path: str) -> "Deployment":
         """The same, listening on loopback only, with the model at `model_path` under its old name."""

@@ -75,12 +75,36 @@ class PoolConfig(Frozen):
     """One pool of workers: how many, which engine, what each replica asks of its node."""
 
     replicas: int = Field(1, ge=0, le=4096)
+    min_replicas: int | None = Field(None, gt=0, le=4096, description="autoscaling keeps these; default: replicas")
+    max_replicas: int | None = Field(
+        None, gt=0, le=4096, description="autoscaling starts no more; default: replicas. It is on above min_replicas"
+    )
     engine: EngineConfig = Field(default_factory=VllmEngineConfig)
     num_cpus: float = Field(1.0, ge=0)
     num_gpus: float = Field(0.0, ge=0)
     resources: dict[str, float] = Field(default_factory=dict, description="custom Ray resources of each replica")
     label_selector: dict[str, str] = Field(default_factory=dict, description="node labels a replica needs")
     cores: int | None = Field(None, gt=0, description="CPU cores a replica has to itself (pinned); null: not pinned")
+
+    @property
+    def least(self) -> int:
+        """Replicas that are always there."""
+        return self.replicas if self.min_replicas is None else self.min_replicas
+
+    @property
+    def most(self) -> int:
+        """Replicas that may be there."""
+        return self.replicas if self.max_replicas is None else self.max_replicas
+
+    @model_validator(mode="after")
+    def _begins_within_its_bounds(self) -> Self:
+        if not self.least <= self.replicas <= self.most:
+            raise ValueError(
+                f"replicas {self.replicas} is not from min_replicas {self.least} to max_replicas {self.most}"
+            )
+        if self.replicas == 0 and self.most:
+            raise ValueError("max_replicas is for a pool that has replicas to begin with; replicas is 0")
+        return self
 
 
 class AdmissionConfig(Frozen):
@@ -225,7 +249,8 @@ class PoolsConfig(Frozen):
     """Lending replicas between prefill and decode: a replica changes its role at once, without a restart.
 
     That happens by itself where both targets are known: `ttft_target_s` here, and `router.itl_target_s`. By hand it
-    can be done always: `baton pools`. `docs/decisions/lending.md` says what moves whom.
+    can be done always: `baton pools`. `docs/decisions/lending.md` says what moves whom. What lending cannot give,
+    autoscaling starts, where a pool's `max_replicas` allows more: `docs/decisions/autoscaling.md`.
     """
 
     lending: Literal["auto", "by_hand"] = Field("auto", description="auto: also by itself, to keep the targets")
@@ -236,6 +261,13 @@ class PoolsConfig(Frozen):
     cooldown_s: PositiveSeconds = Field(10.0, description="after a change nobody is lent the other way for so long")
     turns: int = Field(3, gt=0, description="changes of direction that may follow each other so")
     turn_every_s: PositiveSeconds = Field(60.0, description="one more of them is allowed every so many seconds")
+    spares: int = Field(0, ge=0, description="autoscaling: replicas of each pool above the need, for what may come")
+    scale_up_after_s: PositiveSeconds = Field(
+        10.0, description="autoscaling: more are started after so long with too few, lending included"
+    )
+    scale_down_after_s: PositiveSeconds = Field(
+        300.0, description="autoscaling: some are drained after so long with too many"
+    )
 
 
 class TimeoutConfig(Frozen):
@@ -322,3 +354,8 @@ class BatonConfig(Frozen):
     timeouts: TimeoutConfig = Field(default_factory=TimeoutConfig)
     health: HealthConfig = Field(default_factory=HealthConfig)
     security: SecurityConfig = Field(default_factory=SecurityConfig)
+
+    @property
+    def scales(self) -> bool:
+        """Whether the number of replicas follows the load."""
+        return any(pool.least < pool.most for pool in (self.prefill, self.decode))

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 IMPORT_PATH = "cluster.app:build"
 
+AUTOSCALING_POLICY = {"policy_function": "cluster.autoscaling:JointPolicy"}
+"""Beside `args`, where a pool may have more replicas than it begins with."""
+
 
 class HttpOptions(BaseModel):
     """The one address that clients use."""

@@ -52,11 +52,12 @@ def unpin(address: Address = None) -> None:
 
 @app.command()
 def history(address: Address = None) -> None:
-    """Show the latest changes of each worker and their reasons, the newest last."""
+    """Show the latest changes of each worker's role and of how many there are, and their reasons, the newest last."""
     workers = _join(address)
     from cluster.cli import roles
+    from cluster.scaling_history import recall
 
-    print(roles.history(workers.views()) or "nobody was lent yet")
+    print(roles.history(workers.views(), recall()) or "nobody was lent yet, and none were added or taken away")
 
 
 def _join(address: str | None) -> "FarRoles":

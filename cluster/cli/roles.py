@@ -13,6 +13,7 @@ import typer
 from cluster.dataplane.frames import Role
 from cluster.pools.controller import whom
 from cluster.pools.member import Member
+from cluster.pools.scaling import ScalingChange
 from cluster.workers.lent_role import RoleChange
 from routing.fleet import Replica, ReplicaLoad
 from routing.fleet import Role as RoutedRole
@@ -105,9 +106,10 @@ def table(views: Sequence[RoleView]) -> str:
     return "\n".join([*lines, *(_line(view) for view in sorted(views, key=lambda v: (v.role, v.replica_id)))])
 
 
-def history(views: Sequence[RoleView]) -> str:
-    """The changes that workers remember, the newest last."""
-    made = [(change.at_s, view.replica_id, change) for view in views for change in view.role_history]
+def history(views: Sequence[RoleView], scalings: Sequence[ScalingChange]) -> str:
+    """The changes that workers remember, and those of how many there are, the newest last."""
+    made = [(change.at_s, view.replica_id, str(change)) for view in views for change in view.role_history]
+    made += [(change.at_s, "pools", change.why) for change in scalings]
     return "\n".join(
         f"{datetime.fromtimestamp(at_s):%Y-%m-%d %H:%M:%S} {replica_id:10} {change}"
         for at_s, replica_id, change in sorted(made, key=lambda each: each[:2])

@@ -33,7 +33,7 @@ from cluster.gateway.worker_metrics import WorkerCollector
 from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
 from cluster.pools.controller import PoolController
-from cluster.pools.settings import LendingSettings
+from cluster.pools.settings import LendingSettings, lends
 from configs.schema import BatonConfig, GatewayConfig, VllmEngineConfig
 from kvtransfer.tenant import tenant_of
 
@@ -129,18 +129,10 @@ class Gateway:
 def _keeper(config: BatonConfig, pool: WorkerPool, routing: Routing) -> PoolKeeper | None:
     """None where nobody is lent but by hand: nobody says what is to be kept."""
     pools, itl_target_s = config.pools, config.router.itl_target_s
-    if pools.lending == "by_hand" or itl_target_s is None:
+    if not lends(pools, itl_target_s):
         return None
-    settings = LendingSettings(
-        ttft_target_s=pools.ttft_target_s,
-        itl_target_s=itl_target_s,
-        prefill_floor=pools.prefill_floor,
-        decode_floor=pools.decode_floor,
-        cooldown_s=pools.cooldown_s,
-        turns=pools.turns,
-        turn_every_s=pools.turn_every_s,
-    )
-    return PoolKeeper(pool, PoolController(settings, routing.rates), _is_first, pools.interval_s)
+    controller = PoolController(LendingSettings.of(pools, itl_target_s), routing.rates)
+    return PoolKeeper(pool, controller, _is_first, pools.interval_s)
 
 
 def _is_first() -> bool:

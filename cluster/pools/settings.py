@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from math import inf
+from typing import Self
 
+from configs.schema import PoolsConfig
 from routing.fleet import Role
 
 
@@ -26,6 +28,24 @@ class LendingSettings:
     turns: int = 3
     turn_every_s: float = 60.0
 
+    @classmethod
+    def of(cls, pools: PoolsConfig, itl_target_s: float | None) -> Self:
+        """As a deployment has them."""
+        return cls(
+            ttft_target_s=pools.ttft_target_s,
+            itl_target_s=inf if itl_target_s is None else itl_target_s,
+            prefill_floor=pools.prefill_floor,
+            decode_floor=pools.decode_floor,
+            cooldown_s=pools.cooldown_s,
+            turns=pools.turns,
+            turn_every_s=pools.turn_every_s,
+        )
+
     def floor(self, role: Role) -> int:
         """How many replicas always have the role, as long as there are enough."""
         return self.prefill_floor if role is Role.PREFILL else self.decode_floor
+
+
+def lends(pools: PoolsConfig, itl_target_s: float | None) -> bool:
+    """Whether replicas are lent but by hand: not where nobody says what is to be kept."""
+    return pools.lending == "auto" and itl_target_s is not None

@@ -112,13 +112,16 @@ class JoinedInstance:
 
 
 def required_cpus(config: BatonConfig) -> int:
-    """CPUs that the replicas ask Ray for; a machine with fewer shares its own among them."""
-    pools = (config.prefill, config.decode, config.gateway)
-    return math.ceil(sum(pool.replicas * pool.num_cpus for pool in pools))
+    """CPUs that the replicas ask Ray for at most; a machine with fewer shares its own among them."""
+    gateways = config.gateway.replicas * config.gateway.num_cpus
+    return math.ceil(gateways + sum(pool.most * pool.num_cpus for pool in (config.prefill, config.decode)))
 
 
 def deploy(deployment: Deployment) -> None:
     """Ask Serve for the application; returns before any replica is up."""
+    if deployment.config.scales:
+        _deploy_as_file(deployment)
+        return
     from ray import serve
 
     from cluster.app import build
@@ -127,6 +130,14 @@ def deploy(deployment: Deployment) -> None:
         target=build(deployment.config), name=deployment.name, route_prefix=deployment.route_prefix
     )
     serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+
+
+def _deploy_as_file(deployment: Deployment) -> None:
+    """As `serve deploy` does with the file: Serve takes a policy for a whole application in no other way."""
+    from ray.serve.context import _get_global_client
+    from ray.serve.schema import ServeDeploySchema
+
+    _get_global_client().deploy_apps(ServeDeploySchema.model_validate({"applications": [deployment.application()]}))
 
 
 def details() -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from cluster.dataplane.frames import Role, WorkerInfo
 from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
+from cluster.pools.reports import report
 from cluster.workers.cores import CoreLease
 from cluster.workers.engine_choice import ChosenEngine, StartedEngine, Surroundings, choose
 from cluster.workers.pulse import PulseSettings
@@ -151,6 +152,10 @@ class WorkerReplica:
     def record_replica_metadata(self) -> dict[str, dict[str, str]]:
         """Called by Serve once, after `__init__`; gateways find the worker by it."""
         return {"baton": {"address": self._address, "replica_id": self._replica_id, "role": self.role}}
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Serve where the number of replicas follows the load."""
+        return report(self._worker.info, self._worker.load())
 
     async def reconfigure(self, user_config: dict[str, object]) -> None:
         """Called by Serve at the start and whenever a redeploy changes `user_config`. Raises for what is no such."""

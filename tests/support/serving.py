@@ -121,13 +121,14 @@ class TestCluster:
         serve.run(build(config), name=APPLICATION, route_prefix="/")
         try:
             served = Served(self.url, config.model.name)
-            self._await_ready(served)
+            self.await_ready(served)
             yield served
         finally:
             serve.delete(APPLICATION)
 
     @staticmethod
-    def _await_ready(served: Served, deadline_s: float = 60.0) -> None:
+    def await_ready(served: Served, deadline_s: float = 60.0) -> None:
+        """Return when a gateway can answer; fails after the deadline."""
         end = time.monotonic() + deadline_s
         with served.client(5.0) as client:
             while True:

@@ -8,6 +8,7 @@ import typer
 
 from cluster.cli.roles import RoleView, history, lend, lend_one, table, unpin
 from cluster.dataplane.frames import Role
+from cluster.pools.scaling import ScalingChange
 from cluster.workers.lent_role import RoleChange
 
 
@@ -65,8 +66,10 @@ def test_who_is_pinned_stays_until_unpinned() -> None:
 
 def test_history_is_in_order_of_time() -> None:
     first, second = RoleChange(10.0, "prefill", False, "short"), RoleChange(20.0, "decode", True, "by hand")
-    lines = history([view("a", "decode", role_history=(second,)), view("b", "prefill", role_history=(first,))])
+    views = [view("a", "decode", role_history=(second,)), view("b", "prefill", role_history=(first,))]
+    lines = history(views, [ScalingChange(15.0, "1P1D to 2P3D started")])
     assert [line.split(maxsplit=2)[2] for line in lines.splitlines()] == [
         "b          now does prefill: short",
+        "pools      1P1D to 2P3D started",
         "a          pinned to decode: by hand",
     ]

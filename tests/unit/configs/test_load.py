@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from configs.errors import ConfigError
 from configs.load import load
 from configs.overrides import parse, with_model
 from configs.schema import SimulatedEngineConfig, VllmEngineConfig
+from configs.serve_file import AUTOSCALING_POLICY
 
 PRESETS = Path(__file__).parents[3] / "configs"
 HEAD = "applications:\n- import_path: cluster.app:build\n  args:\n"
@@ -152,8 +154,8 @@ def test_another_model_goes_under_its_own_name() -> None:
 def test_a_mistake_in_an_override_is_blamed_on_it(tmp_path: Path) -> None:
     text = HEAD + "    model: {path: m}\n"
     assert mistakes(tmp_path, text, "decode.replica=2") == [
-        "--set decode.replica=2: decode.replica: unknown key; did you mean 'replicas'? allowed: replicas, engine, "
-        "num_cpus, num_gpus, resources, label_selector, cores"
+        "--set decode.replica=2: decode.replica: unknown key; did you mean 'replicas'? allowed: replicas, "
+        "min_replicas, max_replicas, engine, num_cpus, num_gpus, resources, label_selector, cores"
     ]
     assert mistakes(tmp_path, text, "model.path.x=1") == [
         "--set model.path.x=1: path: is 'm', which has no keys inside"
@@ -170,3 +172,36 @@ def test_an_engine_may_not_stand_still_for_longer_than_the_most_it_may(tmp_path:
     (said,) = mistakes(tmp_path, HEAD + "    model: {path: m}\n    health: {stall_s: 900}\n")
     assert said.startswith("FILE: applications[0].args.health: ")
     assert said.endswith("stall_s 900 is above stall_most_s 600")
+
+
+def test_a_pool_scales_within_its_bounds_and_is_fixed_without(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(HEAD + "    model: {path: m}\n    decode: {replicas: 2, max_replicas: 4}\n")
+    config = load(file).config
+    assert (config.scales, config.decode.least, config.decode.most) == (True, 2, 4)
+    assert (config.prefill.least, config.prefill.most) == (1, 1)
+    assert not load(PRESETS / "laptop.yaml").config.scales
+
+
+@pytest.mark.parametrize(
+    ("pool", "said"),
+    [
+        ("{replicas: 5, max_replicas: 4}", "replicas 5 is not from min_replicas 5 to max_replicas 4"),
+        ("{replicas: 1, min_replicas: 2}", "replicas 1 is not from min_replicas 2 to max_replicas 1"),
+        ("{replicas: 0, max_replicas: 4}", "max_replicas is for a pool that has replicas to begin with; replicas is 0"),
+    ],
+)
+def test_bounds_that_replicas_are_not_in_are_a_mistake(tmp_path: Path, pool: str, said: str) -> None:
+    (mistake,) = mistakes(tmp_path, HEAD + f"    model: {{path: m}}\n    decode: {pool}\n")
+    assert said in mistake
+
+
+def test_a_deployment_is_written_as_a_serve_file_that_says_the_same(tmp_path: Path) -> None:
+    text = HEAD + "    model: {path: m}\n    decode: {max_replicas: 4}\n    security: {cluster_secret: hunter2}\n"
+    file, again = tmp_path / "f.yaml", tmp_path / "again.yaml"
+    file.write_text(text)
+    deployment = load(file)
+    again.write_text(yaml.safe_dump({"applications": [deployment.application()]}))
+    assert load(again).config == deployment.config
+    assert deployment.application()["autoscaling_policy"] == AUTOSCALING_POLICY
+    assert "autoscaling_policy" not in load(PRESETS / "laptop.yaml").application()
