@@ -66,7 +66,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-overload bench-connector bench-copies bench-hot-prefix bench-prediction bench-router bench-routing bench-lending bench-plan bench-reuse bench-eviction bench-store stress-store fuzz soak chaos chaos-real chaos-no-prefill conformance
+.PHONY: bench-peers bench-gateway bench-overload bench-connector bench-copies bench-hot-prefix bench-prediction bench-router bench-routing bench-lending bench-pools bench-plan bench-reuse bench-eviction bench-store stress-store fuzz soak chaos chaos-real chaos-no-prefill conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -96,6 +96,9 @@ bench-routing: $(READY) ## where requests are placed: ours, plain policies and D
 
 bench-lending: $(READY) ## lending replicas between the roles against every fixed ratio, in virtual time (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.lending $(ARGS)
+
+bench-pools: $(READY) ## lending live: eight simulated workers on real Ray as traffic turns, against fixed ratios (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.pools $(ARGS)
 
 bench-plan: $(READY) ## planned ratios against the best of all, on recorded and described workloads, 8 and 32 replicas (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.plan $(ARGS)
