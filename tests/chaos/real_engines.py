@@ -13,7 +13,7 @@ from cluster.runtime.flags import serve_flags
 from tests.benchmarks.machine import describe
 from tests.chaos.faults import Kill
 from tests.chaos.parts import Part, Parts
-from tests.chaos.real_faults import KillCore, SeverPool, StopCore, StopReplica, cores
+from tests.chaos.real_faults import KillCore, SeverPool, StopCore, StopReplica, SwapRoles, cores
 from tests.chaos.real_trial import ANSWER_TOKENS, CLIENTS, HEAD, Case, Row, service, trial
 from tests.support.serving import two_nodes
 
@@ -29,6 +29,7 @@ def _cores(pool: str) -> Callable[[Parts], Sequence[Part]]:
 CASES: Mapping[str, Sequence[Case]] = {
     "1P+1D": (
         Case("nothing", None),
+        Case("both workers lent, and back", SwapRoles(10.0)),
         Case("connection to prefill cut", SeverPool("prefill")),
         Case("connection to decode cut", SeverPool("decode")),
         Case("a store killed", Kill("store"), _of("store")),

@@ -5,6 +5,7 @@ A replica's engine is a process below it, vLLM's core, with a worker below that.
 
 import random
 import signal
+import time
 from dataclasses import dataclass
 
 import psutil
@@ -68,6 +69,31 @@ class SeverPool:
         for wire in cut:
             wire.sever()
         return f"cut {len(cut)} connections to {victim}"
+
+
+@dataclass(frozen=True, slots=True)
+class SwapRoles:
+    """The only prefill and the only decode worker take each other's role, and after `for_s` their own again.
+
+    As with `baton pools lend --worker`: prefill is lent first, since somebody has to decode.
+    """
+
+    for_s: float
+
+    def strike(self, parts: Parts, rng: random.Random) -> str:
+        # Serve reads its flags when it is imported: not before a service runs.
+        from cluster.cli.far_workers import FarRoles
+        from cluster.cli.roles import lend_one
+
+        roles = FarRoles()
+        at_home = {view.home: view.replica_id for view in roles.views()}
+        prefill, decode = at_home["prefill"], at_home["decode"]
+        lend_one(roles, prefill, "decode", pinned=False)
+        lend_one(roles, decode, "prefill", pinned=False)
+        time.sleep(self.for_s)
+        lend_one(roles, decode, "decode", pinned=False)
+        lend_one(roles, prefill, "prefill", pinned=False)
+        return f"{decode} prefilled and {prefill} decoded for {self.for_s:g} s"
 
 
 def _parent(pid: int) -> int | None:
