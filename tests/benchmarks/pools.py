@@ -38,7 +38,7 @@ SLO = Slo(ttft_s=2.0, itl_s=0.1)
 ENGINE = {"prefill_tokens_per_s": 1500, "decode_step_s": 0.03, "decode_request_s": 0.005, "max_running": 32}
 """Slow, so that it is the engines that limit and not the machine they are simulated on."""
 
-LONG_PROMPTS = Kind("long prompts", 1500, 8, 2.7)
+LONG_PROMPTS = Kind("long prompts", 400, 8, 12.0)
 LONG_ANSWERS = Kind("long answers", 60, 100, 6.5)
 PHASES = (LONG_PROMPTS, LONG_ANSWERS, LONG_PROMPTS)
 FIXED = {
