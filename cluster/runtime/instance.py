@@ -30,6 +30,10 @@ class InstanceLost(Exception):
     """A process of Ray itself has died: nothing brings it back."""
 
 
+class OthersDeployed(Exception):
+    """Deploying would take other applications away."""
+
+
 class Instance(Protocol):
     """A Ray to deploy on."""
 
@@ -133,10 +137,23 @@ def deploy(deployment: Deployment) -> None:
 
 
 def _deploy_as_file(deployment: Deployment) -> None:
-    """As `serve deploy` does with the file: Serve takes a policy for a whole application in no other way."""
-    from ray.serve.context import _get_global_client
-    from ray.serve.schema import ServeDeploySchema
+    """As `serve deploy` does with the file: Serve takes a policy for a whole application in no other way.
 
+    Serve then takes away what came from files before; raises `OthersDeployed` where that is not this application.
+    """
+    from ray.serve.context import _get_global_client
+    from ray.serve.schema import APIType, ServeDeploySchema
+
+    others = [
+        name
+        for name, found in details()["applications"].items()
+        if name != deployment.name and found["source"] == APIType.DECLARATIVE
+    ]
+    if others:
+        raise OthersDeployed(
+            f"{', '.join(others)} came from a file of `serve deploy`, and a deployment that scales would replace it: "
+            f"add {deployment.name} to that file, or leave max_replicas out"
+        )
     _get_global_client().deploy_apps(ServeDeploySchema.model_validate({"applications": [deployment.application()]}))
 
 
