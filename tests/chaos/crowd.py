@@ -39,10 +39,11 @@ class Kind:
 
 
 KINDS = (
-    Kind("whole", 45, 30, 4, stream=False),
-    Kind("streamed after a hand-off", 35, 250, 4),
-    Kind("left", 12, 250, 64, leaves=True),
-    Kind("refused as too long", 2, 30, 10**6, refused={"max_tokens": 10**6}),
+    Kind("whole", 60, 30, 4, stream=False),
+    Kind("streamed", 18, 30, 4),
+    Kind("streamed after a hand-off", 8, 150, 4),
+    Kind("left", 5, 150, 64, leaves=True),
+    Kind("refused as too long", 3, 30, 10**6, refused={"max_tokens": 10**6}),
     Kind("refused as wrong", 3, 30, 4, stream=False, refused={"temperature": -1}),
     Kind("refused as unknown", 3, 30, 4, refused={"model": "nobody"}),
 )

@@ -93,7 +93,7 @@ def test_an_answer_is_whole_left_broken_or_wrong(answer: Answer, counted: tuple[
 @pytest.mark.parametrize(
     ("reply", "right_for"),
     [
-        (Reply(200, 0.0, 1, True, b""), {"streamed after a hand-off", "left"}),
+        (Reply(200, 0.0, 1, True, b""), {"streamed", "streamed after a hand-off", "left"}),
         (Reply(200, 0.0, 0, False, b""), {"whole"}),
         (Reply(400, 0.0, 0, False, b""), {"refused as too long", "refused as wrong", "refused as unknown"}),
         (Reply(500, 0.0, 0, False, b""), set()),
