@@ -110,6 +110,24 @@ def test_a_greedy_tenant_gets_no_more_than_its_share_while_another_waits() -> No
     assert tokens["big"] >= 0.9 * total / 2
 
 
+def test_a_greedy_tenant_of_short_requests_gets_its_share_too() -> None:
+    """All that may wait is less than a thousand tokens: turns of that size would be longer than anybody waits."""
+    site = Site(2, 2, prompts=range(40, 41), outputs=range(10, 41), places=8, step_s=0.1)
+
+    async def main() -> Overload:
+        world = Overload(site, seed=5)
+        per_s = site.decoded_per_s / 25
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.send(group, 2.25 * per_s, 30.0, "greedy"))
+            group.create_task(world.send(group, 0.75 * per_s, 30.0, "modest"))
+        return world
+
+    tokens: Counter[str | None] = Counter()
+    for each in answered(run_virtual(main()).tries, 5.0, 30.0):
+        tokens[each.tenant] += each.tokens + each.output
+    assert tokens["greedy"] <= 1.1 * sum(tokens.values()) / 2
+
+
 def test_who_gives_a_deadline_gets_its_first_token_by_then_or_a_refusal_at_once() -> None:
     async def main() -> Overload:
         world = Overload(PREFILL_BOUND, seed=4)

@@ -15,8 +15,10 @@ from math import ceil
 from cluster.coordinator.admission.ticket import Ticket
 from kvtransfer.tenant import Tenant
 
-QUANTUM_TOKENS = 1024
-"""What a tenant of weight 1 earns in a round."""
+QUANTUM_TOKENS = 1
+"""What a tenant of weight 1 earns in a round. Rounds in which nobody can pay cost nothing, so it may be small; and it
+must be: a turn of many short requests lasts longer than those of another tenant may wait.
+"""
 
 _ROUNDING = 1e-9
 
