@@ -72,7 +72,7 @@ class Attempt:
         self._decode: Stream | None = None
         self._prefill: Stream | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._uncollected: str | None = None
+        self._uncollected: Handoff | None = None
 
     @property
     def decode(self) -> Stream:
@@ -91,7 +91,7 @@ class Attempt:
         self._decode = self._workers.open(self.decision.decode, decode_leg)
         self._observer.legs("decode", 1)
         if source is not None and self.decision.prefill is not None:
-            self._uncollected = order.handoff_id
+            self._uncollected = source
             self._open_prefill(self.decision.prefill, order)
 
     def first_token(self) -> None:
@@ -193,9 +193,9 @@ class Attempt:
         """Decode may have been lost before it asked for the blocks, or have asked in vain a store that has started
         again since, or one that it did not reach: what prefill then handed over would stay pinned for it.
         """
-        handoff_id, self._uncollected = self._uncollected, None
-        if handoff_id is not None and self.decision.prefill is not None:
-            self._workers.let_go(self.decision.prefill, handoff_id)
+        handoff, self._uncollected = self._uncollected, None
+        if handoff is not None and self.decision.prefill is not None:
+            self._workers.let_go(self.decision.prefill, handoff)
 
 
 async def _end_of(stream: Stream) -> PrefillEnd:

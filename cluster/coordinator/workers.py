@@ -102,6 +102,8 @@ class Workers(Protocol):
         """Start a leg. Returns at once; raises `ReplicaLost` when the worker is not connected any more."""
         ...
 
-    def let_go(self, replica_id: str, handoff_id: str) -> None:
-        """Nobody will come for a hand-off that a prefill leg there may have announced. Fine when it is gone."""
+    def let_go(self, replica_id: str, handoff: Handoff) -> None:
+        """Nobody will come for a hand-off that a prefill leg there may have announced. When it is gone, another worker
+        is told that has the same store.
+        """
         ...

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cluster.coordinator.workers import Leg
-from cluster.dataplane.frames import Load, TakeRole, WorkerInfo
+from cluster.dataplane.frames import Handoff, Load, TakeRole, WorkerInfo
 from cluster.dataplane.kv_inbox import KvListener
 from cluster.dataplane.link import LinkObserver, PoolSettings, WorkerLink
 from cluster.dataplane.stream import WorkerStream
@@ -151,11 +151,14 @@ class WorkerPool:
             raise ReplicaLost(f"worker {replica_id} is not listed any more")
         return link.open(leg)
 
-    def let_go(self, replica_id: str, handoff_id: str) -> None:
+    def let_go(self, replica_id: str, handoff: Handoff) -> None:
         """See the seam."""
-        link = self._links.get(replica_id) or self._leaving.get(replica_id)
-        if link is not None:
-            link.let_go(handoff_id)
+        stores = {link: link.info.store_address for link in self._known() if link.info is not None}
+        told = [link for link in stores if link.replica_id == replica_id] or [
+            link for link, address in stores.items() if address == handoff.source
+        ]
+        if told:
+            told[0].let_go(handoff.handoff_id)
 
     # For the pool controller
 

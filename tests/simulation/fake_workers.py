@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from cluster.coordinator.workers import GenerationRequest, HandedBack, Leg
-from cluster.dataplane.frames import Delta, Emitted, LegReport, WorkerInfo
+from cluster.dataplane.frames import Delta, Emitted, Handoff, LegReport, WorkerInfo
 from cluster.errors import BatonError, ReplicaDraining, ReplicaLost
 from routing.fleet import Fleet, Replica, Role
 from tests.simulation.seats import Seats
@@ -193,8 +193,8 @@ class FakeWorkers:
             assert not leg.emitted or began == replica.model_identity, "it goes on with another model"
             self._models[leg.request.request_id] = replica.model_identity
 
-    def let_go(self, replica_id: str, handoff_id: str) -> None:
-        self.handoff(handoff_id).collected = True
+    def let_go(self, replica_id: str, handoff: Handoff) -> None:
+        self.handoff(handoff.handoff_id).collected = True
 
     @property
     def pinned(self) -> list[str]:

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from cluster.coordinator.workers import Leg
-from cluster.dataplane.frames import Delta, FailureKind, WorkerInfo
+from cluster.dataplane.frames import Delta, FailureKind, Handoff, WorkerInfo
 from cluster.dataplane.link import ASK_AGAIN_S, ERRORS
 from cluster.dataplane.stream import WorkerStream, opening
 from cluster.engines.simulated.engine import SimulatedEngine
@@ -117,7 +117,7 @@ class NearWorkers:
         self._workers[replica_id].streams.append(stream)
         return stream
 
-    def let_go(self, replica_id: str, handoff_id: str) -> None:
+    def let_go(self, replica_id: str, handoff: Handoff) -> None:
         """There are no hand-offs."""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.coordinator.workers import HandedBack
 from cluster.dataplane.connection import ConnectionSettings
-from cluster.dataplane.frames import Delta
+from cluster.dataplane.frames import Delta, Handoff
 from cluster.dataplane.pool import WorkerPool
 from cluster.errors import (
     DeadlineExceeded,
@@ -193,8 +193,16 @@ async def test_cancelling_next_loses_no_token() -> None:
 async def test_a_hand_off_that_nobody_comes_for_is_let_go() -> None:
     async with running_worker() as worker, WorkerPool(pool_settings()) as pool:
         await connected(pool, worker)
-        pool.let_go("w1", "h1")
-        pool.let_go("nobody", "h1")
+        pool.let_go("w1", Handoff("h1", "tcp://store"))
+        pool.let_go("nobody", Handoff("h2", "tcp://other store"))
+        pool.let_go("w1", Handoff("h3", "tcp://where it was"))
+        await until(lambda: worker.legs.gone == ["h1", "h3"])
+
+
+async def test_a_hand_off_of_a_worker_that_is_gone_is_let_go_by_another_with_its_store() -> None:
+    async with running_worker("w2") as worker, WorkerPool(pool_settings()) as pool:
+        await connected(pool, worker)
+        pool.let_go("w1", Handoff("h1", "tcp://store"))
         await until(lambda: worker.legs.gone == ["h1"])
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.dataplane.frames import Fetch, LegReport, Role
+from cluster.dataplane.frames import Fetch, Handoff, LegReport, Role
 from routing.block_keys import extend, root
 from tests.unit.dataplane.peers import until
 from tests.unit.workers.running import handoff, leg, running_worker
@@ -72,8 +72,8 @@ async def test_a_hand_off_that_nobody_comes_for_is_let_go() -> None:
         (await running.engine.arrived("r1")).say(7, finish="length")
         await stream.next()
         assert running.store.released == {}
-        running.pool.let_go("w1", "h1")
-        running.pool.let_go("gone", "h2")
+        running.pool.let_go("w1", Handoff("h1"))
+        running.pool.let_go("gone", Handoff("h2"))
         await until(lambda: running.store.released == {"h1": 1})
 
 

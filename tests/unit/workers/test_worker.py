@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cluster.coordinator.workers import HandedBack
-from cluster.dataplane.frames import Delta, KvEvents, WorkerInfo
+from cluster.dataplane.frames import Delta, Handoff, KvEvents, WorkerInfo
 from cluster.dataplane.pool import WorkerPool
 from cluster.dataplane.wire_keys import pack_keys
 from cluster.engines.engine import BlocksChanged
@@ -375,7 +375,7 @@ async def test_a_hand_off_let_go_while_the_store_was_away_is_let_go_once_it_is_b
         await until(lambda: running.pool.loads()["w1"].gauges["store_up"] == 0)
         link = running.worker._store
         assert link is not None
-        running.pool.let_go("w1", "h1")
+        running.pool.let_go("w1", Handoff("h1"))
         await until(lambda: "h1" in link._owed)
         link._connect = connect
         await until(lambda: again.released == {"h1": 1})
