@@ -10,6 +10,8 @@ FLAGS = (
     "RAY_AUTH_MODE",
     "RAY_SERVE_THROUGHPUT_OPTIMIZED",
     "RAY_SERVE_ENABLE_HA_PROXY",
+    "RAY_SERVE_HAPROXY_RETRY_ON",
+    "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S",
 )
 """Variables that Serve reads where a replica or a proxy runs: configs/ray_up/node.env."""

@@ -5,6 +5,8 @@
 - `SPT_NOENV`: processes that set their title leave their environment readable, where the run's mark is.
 - A token of the run's own guards Ray's ports: Ray listens on the machine's address even where loopback is asked for.
 - HAProxy is started by a launcher of the run's own (`cluster.runtime.haproxy`).
+- What a gateway that ends did not answer is asked of another, and streams that began before HAProxy started anew have
+  as long as requests and drains have by default: two minutes after a redeploy it would cut them off.
 - HAProxy's socket names are single letters because Ray puts a folder of 56 characters before them.
 - The proxies are looked at every second and given up after three looks: by default an HAProxy that died is missed for
   half a minute. A slow machine gets more time to start them.
@@ -18,7 +20,7 @@ import secrets
 import socket
 
 from cluster.runtime.folders import make_run_folder
-from cluster.runtime.haproxy import BINARY, haproxy_launcher
+from cluster.runtime.haproxy import BINARY, RETRY_ON, haproxy_launcher
 from cluster.runtime.mark import VARIABLE, RunMark, current
 
 SAID_BY_THE_BOARD = r"A worker died or was killed while executing|Task ServeController\.\w+ failed"
@@ -44,6 +46,8 @@ def serve_flags(mark: RunMark | None = None) -> dict[str, str]:
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "30",
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
         "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
+        "RAY_SERVE_HAPROXY_RETRY_ON": RETRY_ON,
+        "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "660",
         BINARY: str(haproxy_launcher(folder, config)),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(config),
         "RAY_SERVE_HAPROXY_SOCKET_PATH": str(folder / "a"),

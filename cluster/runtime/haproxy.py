@@ -28,6 +28,10 @@ READ_BY_SERVE = (
     "serve-multiplexed-model-id",
 )
 HEADERS_S = 30
+RETRY_ON = "conn-failure empty-response"
+"""What HAProxy asks again of another gateway. One that ends closes connections that HAProxy is about to use; by default
+that closes the client's as well, before a byte of an answer. No answer has begun then: nothing is said twice.
+"""
 
 _SCRIPT = """#!/bin/sh
 grep -q '^    timeout http-request' {config} || sed -i {added} {config}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ def read(file: Path) -> Any:
 
 def environment(file: Path) -> dict[str, str]:
     """The variables an env file sets."""
-    return dict(re.findall(r"^([A-Z_]+)=(.*)$", file.read_text(), flags=re.MULTILINE))
+    lines = re.findall(r"^([A-Z_]+)=(.*)$", file.read_text(), flags=re.MULTILINE)
+    return {name: " ".join(shlex.split(value)) for name, value in lines}
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.runtime.haproxy import BINARY, READ_BY_SERVE, haproxy_launcher
+from cluster.runtime.haproxy import BINARY, READ_BY_SERVE, RETRY_ON, haproxy_launcher
 
 CONFIG = """defaults
     mode http
@@ -19,15 +19,32 @@ frontend http_frontend
     bind fd@{listening}
     http-request return status 200 content-type text/plain lf-string "%[req.hdr({name})]"
 """
+TWO_GATEWAYS = """defaults
+    mode http
+    timeout connect 5s
+    timeout client 5s
+    timeout server 5s
+    option redispatch 1
+    retry-on {retry_on}
+frontend http_frontend
+    bind fd@{{listening}}
+    default_backend gateways
+backend gateways
+    http-reuse always
+    server one 127.0.0.1:{ports[0]}
+    server other 127.0.0.1:{ports[1]}
+"""
 
 
 @asynccontextmanager
-async def haproxy(folder: Path, name: str = "x-request-id", headers_s: int = 30) -> AsyncIterator[int]:
+async def haproxy(
+    folder: Path, name: str = "x-request-id", headers_s: int = 30, text: str = CONFIG
+) -> AsyncIterator[int]:
     """A running HAProxy that answers with what it leaves of a header; its port. Who connects early waits."""
     config = folder / "haproxy.cfg"
     launcher = haproxy_launcher(folder, config, headers_s)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config.write_text(CONFIG.format(listening=listening.fileno(), name=name))
+        config.write_text(text.format(listening=listening.fileno(), name=name))
         process = await asyncio.create_subprocess_exec(
             launcher, "-db", "-f", config, pass_fds=[listening.fileno()], stderr=subprocess.DEVNULL
         )
@@ -64,6 +81,24 @@ async def test_a_client_that_does_not_finish_its_head_is_cut_off(tmp_path: Path)
     async with haproxy(tmp_path, headers_s=1) as port:
         got = await answer(port, b"GET / HTTP/1.1\r\nhost: ")
     assert got.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_request_on_a_connection_that_a_gateway_closes_is_asked_of_another(tmp_path: Path) -> None:
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request; whoever uses the connection again finds it closed."""
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await reader.read(1)
+        writer.close()
+
+    gateways = [await asyncio.start_server(once, "127.0.0.1", 0) for _ in range(2)]
+    text = TWO_GATEWAYS.format(retry_on=RETRY_ON, ports=[each.sockets[0].getsockname()[1] for each in gateways])
+    async with haproxy(tmp_path, text=text) as port:
+        asked = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        answers = [await answer(port, asked) for _ in range(6)]
+    for each in gateways:
+        each.close()
+    assert [each[-2:] for each in answers] == [b"ok"] * 6
 
 
 async def test_a_file_that_was_added_to_is_not_added_to_again(tmp_path: Path) -> None:
