@@ -1,8 +1,9 @@
 """Three times as much as a cluster can take, over HTTP, on simulated engines and real Ray, at the default settings.
 
 First what the cluster can take: clients that come one after the other, and come back when they are told to. Then three
-times as much at random moments, half as much at once after it, and two tenants of which one asks for far more than its
-share. Once with prompts that keep prefill busy and short answers, once with short prompts and answers that fill decode.
+times as much at random moments, half as much at once after it, and two tenants that both ask for more than their share,
+one for three times as much as the other. Once with prompts that keep prefill busy and short answers, once with short
+prompts and answers that fill decode. Steps are slow, so that the machine is not what is short.
 """
 
 import argparse
@@ -25,19 +26,21 @@ from tests.benchmarks.overload_load import Clients, Kind, Try
 from tests.benchmarks.spread import percentile, show, spread
 from tests.support.driver import Driver
 
-KINDS = [Kind("prefill is short", 600, range(4, 5)), Kind("decode is short", 40, range(40, 161))]
+KINDS = [Kind("prefill is short", 600, range(4, 5)), Kind("decode is short", 40, range(10, 41))]
 ENGINE = {
     "prefill_tokens_per_s": 1500,
     "max_running": 8,
-    "decode_step_s": 0.02,
+    "decode_step_s": 0.1,
     "decode_request_s": 0.0001,
 }
 PREFILLS, DECODES = 2, 2
-TIMES, TIMES_AFTER = 3.0, 0.5
+TIMES, TIMES_AFTER, TIMES_TENANTS = 3.0, 0.5, 6.0
 WINDOW_S = 10.0
 MAX_WAIT_S = GatewayConfig().admission.max_wait_s or 0.0
 SLACK_S = 0.5
 """As usual is what takes no longer than alone and this: others are there, too."""
+MOST_UNUSUAL = 0.05
+"""Of all requests after the overload so many may fare otherwise: a busy machine stands still now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ async def measure(url: str, kind: Kind, seconds: float, seed: int) -> Run:
         after = await clients.at_random(TIMES_AFTER * per_s, 10.0)
         tries = await over
         shares = ["greedy"] * 3 + ["modest"]
-        tenants = await clients.at_random(TIMES * per_s, seconds / 2, lambda: rng.choice(shares))
+        tenants = await clients.at_random(TIMES_TENANTS * per_s, seconds / 2, lambda: rng.choice(shares))
     return Run(kind, alone_s, per_s, tries, after, tenants, from_s, to_s)
 
 
@@ -154,10 +157,11 @@ def within_half(found: Sequence[float]) -> float:
 
 
 def recovered_s(run: Run) -> float:
-    """From the end of the overload until the last request came that did not fare as usual."""
+    """From the end of the overload until the last request came that did not fare as usual, a few aside."""
     usual_s = run.alone_s + SLACK_S
-    unusual = [t.sent_at for t in run.after if t.first_at is None or t.ttft_s > usual_s]
-    return max(unusual, default=run.to_s) - run.to_s
+    unusual = sorted(t.sent_at for t in run.after if t.first_at is None or t.ttft_s > usual_s)
+    lasting = unusual[: max(0, len(unusual) - int(MOST_UNUSUAL * len(run.after)))]
+    return max(lasting, default=run.to_s) - run.to_s
 
 
 def greedy_share(run: Run) -> float:
