@@ -37,8 +37,8 @@ PREFILLS, DECODES = 2, 2
 TIMES, TIMES_AFTER, TIMES_TENANTS = 3.0, 0.5, 6.0
 WINDOW_S = 10.0
 MAX_WAIT_S = GatewayConfig().admission.max_wait_s or 0.0
-SLACK_S = 0.5
-"""As usual is what takes no longer than alone and this: others are there, too."""
+SLACK_S = 1.0
+"""As usual is what takes no longer than alone and this: others are there, too, and steps that are under way."""
 MOST_UNUSUAL = 0.05
 """Of all requests after the overload so many may fare otherwise: a busy machine stands still now and then."""
 

@@ -35,12 +35,11 @@ def test_an_answer_counts_when_it_comes_not_when_it_ends() -> None:
 
 
 def test_it_is_as_usual_after_the_last_one_that_was_not() -> None:
-    after = [answered(21.0, 0.2), refused(22.0, 1.0), answered(23.0, 1.0), answered(24.0, 0.3)]
+    after = [answered(21.0, 0.2), refused(22.0, 1.0), answered(23.0, 1.5), answered(24.0, 0.3)]
     assert recovered_s(run([], after)) == 3.0
     assert recovered_s(run([], after[:1])) == 0.0
-    assert (
-        recovered_s(run([], [refused(21.0, 1.0), *(answered(22.0, 0.1) for _ in range(18)), refused(29.0, 1.0)])) == 1.0
-    )
+    many = [answered(22.0, 0.1) for _ in range(18)]
+    assert recovered_s(run([], [refused(21.0, 1.0), *many, refused(29.0, 1.0)])) == 1.0
 
 
 def test_a_tenants_share_is_of_what_was_served_after_the_first_seconds() -> None:
