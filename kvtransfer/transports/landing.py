@@ -46,18 +46,6 @@ class LandingField:
             self._landing[pull] = self._landing.get(pull, 0) + 1
             return [expected.pop(position) for position in positions]
 
-    def land(self, pull: int, positions: Sequence[int], content: bytes) -> None:
-        """Write blocks that are here, whole and back to back. Raises `FramingError` for others than were taken."""
-        count, block_bytes = len(positions), len(content) // max(1, len(positions))
-        if not count or count * block_bytes != len(content):
-            raise FramingError(f"{count} blocks in {len(content)} bytes")
-        slots = self.begin(pull, positions, block_bytes)
-        if slots is None:
-            raise FramingError("blocks come that were not taken")
-        for index, slot in enumerate(slots):
-            slot[:] = content[index * block_bytes : (index + 1) * block_bytes]
-        self.finish(pull)
-
     def finish(self, pull: int) -> None:
         """A lane writes no more into the slots that one `begin` gave it."""
         with self._lock:

@@ -56,6 +56,18 @@ class PullProgress:
         self._taken.update(blocks)
         return taken
 
+    def brought(self, positions: Sequence[int], content: bytes, slots: Mapping[int, memoryview]) -> None:
+        """The blocks at these positions are here, back to back; those that `ready` gave a slot are wanted. Raises
+        `FramingError`.
+        """
+        block_bytes = len(content) // len(positions) if positions else 0
+        if len(content) != block_bytes * len(positions) or any(len(slot) != block_bytes for slot in slots.values()):
+            raise FramingError(f"{len(content)} bytes for {len(positions)} blocks")
+        for index, position in enumerate(positions):
+            if position in slots:
+                slots[position][:] = content[index * block_bytes : (index + 1) * block_bytes]
+        self.landed(list(slots), block_bytes * len(slots), "tcp")
+
     def landed(self, positions: Sequence[int], payload_bytes: int, via: Medium) -> None:
         """These blocks are in their slots."""
         checksums = [self._taken.pop(position) for position in positions]

@@ -65,6 +65,10 @@ class PushProgress:
         self._offers.append(Offer(positions, slots))
         self.offered_blocks += len(slots)
 
+    def brought(self, blocks: int) -> None:
+        """So many came with the word that they are ready: nobody answers."""
+        self.offered_blocks += blocks
+
     def take(self, positions: Sequence[int], block_bytes: int) -> Taking:
         """The peer's answer to the oldest offer. Raises `StoreRefused` when it is none."""
         chosen = set(positions)

@@ -2,8 +2,8 @@
 
 The destination connects. Frames are MessagePack with a length in front, as in `kvtransfer.protocol`. A *control*
 connection carries any number of pulls, numbered by the destination; the bytes of blocks travel on *lanes*, further
-connections of the same pair, from the source to the destination only, unless they are so few that a lane's threads
-would take longer.
+connections of the same pair, from the source to the destination only, unless they are so few that to ask for them and
+to wake a lane would take longer.
 
 Destination          Source, on a control connection
 `Open`           →   first
@@ -14,9 +14,8 @@ Destination          Source, on a control connection
                  ←   `Ready`, right behind it, for the first of the announced blocks, if they are committed
 `Want`           →
                  ←   `Ready`, for wanted blocks that were not offered yet, as they are committed
-`Take`           →   exactly one for each `Ready`, in order: what is to be brought. Who reads by itself takes nothing
-                     when it has read
-                 ←   `Blocks`, what was taken, if it is little
+`Take`           →   exactly one for each `Ready` without content, in order: what a lane is to bring. Who reads by
+                     itself takes nothing when it has read
                  ←   `Ended`, always last, when everything taken is on its way; may come at any time. Who has all it
                      wanted does not wait for it
 `Cancel`         →   at any time; nothing has to follow
@@ -93,20 +92,16 @@ class Announced(msgspec.Struct, frozen=True, tag="announced"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """These announced blocks are committed and stay until they are answered. `slots`: where, in the source's arena."""
+    """These announced blocks are committed and stay until they are answered. `slots`: where, in the source's arena.
+
+    Or their `content` comes with it, back to back: then nobody answers, and there are no slots.
+    """
 
     pull: int
     positions: list[int]
     checksums: list[int]
     slots: list[int]
-
-
-class Blocks(msgspec.Struct, frozen=True, tag="blocks"):
-    """These taken blocks, back to back."""
-
-    pull: int
-    positions: list[int]
-    content: bytes
+    content: bytes = b""
 
 
 class Memory(msgspec.Struct, frozen=True, tag="memory"):
@@ -137,7 +132,7 @@ class Payload(msgspec.Struct, frozen=True, tag="payload"):
 
 FirstFromDestination = Open | Join
 FromDestination = Pull | Want | Take | Cancel | Alive
-FromSource = Session | Memory | Announced | Ready | Blocks | Ended | Alive
+FromSource = Session | Memory | Announced | Ready | Ended | Alive
 
 encode = msgspec.msgpack.Encoder().encode
 first_from_destination = BodyDecoder[FirstFromDestination](FirstFromDestination)

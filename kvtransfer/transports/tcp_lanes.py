@@ -16,7 +16,7 @@ from kvtransfer.arena import Arena
 from kvtransfer.framing import frame
 from kvtransfer.tasks import outlast
 from kvtransfer.transports.lanes import LaneSocket
-from kvtransfer.transports.tcp_frames import Blocks, Payload, encode
+from kvtransfer.transports.tcp_frames import Payload, encode
 from kvtransfer.transports.tcp_settings import TcpSettings
 
 
@@ -44,10 +44,6 @@ class Parcel:
         """What goes over the lane."""
         header = Payload(self.pull, list(self.positions), self.arena.slot_bytes)
         return [memoryview(frame(encode(header))), *self.arena.views(self.slots)]
-
-    def message(self) -> Blocks:
-        """The same as one message."""
-        return Blocks(self.pull, list(self.positions), b"".join(self.arena.views(self.slots)))
 
 
 class SendingLanes:
@@ -87,10 +83,9 @@ class SendingLanes:
             self._lanes.discard(lane)
             self._overs.discard(over)
 
-    def put(self, *parcels: Parcel) -> None:
-        """Send them as lanes are free."""
-        for parcel in parcels:
-            self._parcels.put(parcel)
+    def put(self, parcel: Parcel) -> None:
+        """Send it when a lane is free."""
+        self._parcels.put(parcel)
 
     def shut(self) -> None:
         """Make every lane end now."""

@@ -25,7 +25,6 @@ from kvtransfer.transports.tcp_dial import Dial
 from kvtransfer.transports.tcp_frames import (
     Alive,
     Announced,
-    Blocks,
     Cancel,
     Ended,
     FromDestination,
@@ -133,10 +132,11 @@ class PullSession:
         """What came together is answered together, but an offer is not kept waiting for the one behind it."""
         answers: list[FromDestination] = []
         for body in bodies:
-            answers += self._received(from_source.decode(body))
-            if answers and isinstance(answers[-1], Take):
+            message = from_source.decode(body)
+            if isinstance(message, Ready) and answers and isinstance(answers[-1], Take):
                 self._send(*answers)
                 answers.clear()
+            answers += self._received(message)
         if answers:
             self._send(*answers)
 
@@ -150,17 +150,13 @@ class PullSession:
             pull = self._pulls.get(message.pull)
             if pull is not None and pull.result is None:
                 return self._received_for(pull, message)
-            if isinstance(message, Ready):
+            if isinstance(message, Ready) and not message.content:
                 return [Take(message.pull, [])]
         return ()
 
-    def _received_for(self, pull: OpenPull, message: Announced | Ready | Blocks | Ended) -> Sequence[FromDestination]:
+    def _received_for(self, pull: OpenPull, message: Announced | Ready | Ended) -> Sequence[FromDestination]:
         if isinstance(message, Ready):
             return self._take(pull, message)
-        if isinstance(message, Blocks):
-            self._field.land(message.pull, message.positions, message.content)
-            self._landed(message.pull, message.positions, len(message.content))
-            return ()
         answers: list[FromDestination] = []
         if isinstance(message, Announced):
             answers.append(Want(message.pull, pull.progress.announced(message.keys)))
@@ -171,6 +167,10 @@ class PullSession:
 
     def _take(self, pull: OpenPull, ready: Ready) -> Sequence[FromDestination]:
         slots = pull.progress.ready(ready.positions, ready.checksums)
+        if ready.content:
+            pull.progress.brought(ready.positions, ready.content, slots)
+            pull.finish(pull.progress.verdict())
+            return ()
         if self._reader is None:
             return [self._take_by_lane(ready.pull, slots)]
         pull.readings.append(self._tasks.spawn(self._read_in(self._reader, pull, ready, slots)))

@@ -164,7 +164,9 @@ class PushSession:
             if said:
                 await self._control.send(*said)
                 said = []
-        wanted = [position for position in await push.wanted if position >= push.progress.offered_blocks]
+        wanted: Sequence[int] = ()
+        if push.progress.offered_blocks < len(keys):
+            wanted = [position for position in await push.wanted if position >= push.progress.offered_blocks]
         left = len(wanted)
         while left:
             await self._until(push, OPEN_BLOCKS - READY_BLOCKS)
@@ -184,7 +186,14 @@ class PushSession:
         slots = blocks.slots
         if not slots:
             return []
-        offered = list(positions[: len(slots)])
+        offered, arena = list(positions[: len(slots)]), self._source.arena
+        assert arena is not None
+        if len(slots) * arena.slot_bytes <= self._settings.in_band_bytes:
+            content = b"".join(arena.views(slots))
+            push.progress.brought(len(slots))
+            self._source.count_pushed(len(slots), "tcp")
+            self._source.release(slots)
+            return [encode(Ready(pull, offered, list(blocks.checksums), [], content))]
         push.progress.offer(offered, slots)
         return [encode(Ready(pull, offered, list(blocks.checksums), list(slots)))]
 
@@ -215,19 +224,9 @@ class PushSession:
         if message.read_blocks > 0:
             self._source.count_pushed(min(message.read_blocks, len(taking.declined)), "nixl")
         self._source.release(taking.declined)
-        parcels = [Parcel(push.progress, message.pull, piece.positions, arena, piece.slots) for piece in taking.pieces]
-        if len(message.positions) * arena.slot_bytes <= self._settings.in_band_bytes and not self._control.is_congested:
-            self._send_in_band(parcels)
-        else:
-            self.lanes.put(*parcels)
+        for piece in taking.pieces:
+            self.lanes.put(Parcel(push.progress, message.pull, piece.positions, arena, piece.slots))
         self._changed.notify(push)
-
-    def _send_in_band(self, parcels: Sequence[Parcel]) -> None:
-        for parcel in parcels:
-            try:
-                self._control.write(encode(parcel.message()))
-            finally:
-                self._sent(parcel)
 
     def _sent(self, parcel: Parcel) -> None:
         parcel.recipient.sent(len(parcel.slots))

@@ -18,7 +18,7 @@ class TcpSettings:
     max_connections: int = 4_096  # accepted
     max_lanes: int = 16  # of one session
     socket_buffer_bytes: int = 256 * 1024
-    in_band_bytes: int = 64 * 1024  # what is taken at once and is no more goes over the control connection
+    in_band_bytes: int = 64 * 1024  # blocks that are ready together and are no more come with the word that they are
 
     @property
     def beat_s(self) -> float:

@@ -80,13 +80,13 @@ def tcp() -> Callable[[], Transport]:
 
 
 def tcp_lanes() -> Callable[[], Transport]:
-    settings = TcpSettings(in_band_bytes=0)
-    return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", settings=settings)
+    return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", settings=TcpSettings(in_band_bytes=0))
 
 
 def nixl() -> Callable[[], Transport]:
     pytest.importorskip("nixl", reason="the extra nixl is not installed")
-    return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", nixl=open_agent("nixl"))
+    settings = TcpSettings(in_band_bytes=0)
+    return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", settings=settings, nixl=open_agent("nixl"))
 
 
 def loopback() -> Callable[[], Transport]:

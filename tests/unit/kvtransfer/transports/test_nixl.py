@@ -11,7 +11,7 @@ from kvtransfer.store import Store
 from kvtransfer.transport import HandoffState, Medium
 from kvtransfer.transports.nixl import ArenaAccess, NixlAgent, NixlFault, open_agent
 from kvtransfer.transports.tcp import TcpTransport
-from tests.unit.kvtransfer.conftest import FINGERPRINT, SECRET, SLOT_BYTES, fresh_settings, until
+from tests.unit.kvtransfer.conftest import FINGERPRINT, QUICK, SECRET, SLOT_BYTES, fresh_settings, until
 from tests.unit.kvtransfer.transports.tcp_peers import KEYS, fill
 
 pytest.importorskip("nixl", reason="the extra nixl is not installed")
@@ -24,7 +24,7 @@ async def make_transport() -> AsyncIterator[MakeTransport]:
     made: list[TcpTransport] = []
 
     def make(nixl: NixlAgent | None) -> TcpTransport:
-        made.append(TcpTransport(SECRET, FINGERPRINT, "127.0.0.1", nixl=nixl))
+        made.append(TcpTransport(SECRET, FINGERPRINT, "127.0.0.1", settings=QUICK, nixl=nixl))
         return made[-1]
 
     yield make

@@ -13,7 +13,6 @@ from kvtransfer.transport import Asked, HandoffState, Medium, PullResult
 from kvtransfer.transports.tcp import TcpTransport
 from kvtransfer.transports.tcp_frames import (
     Announced,
-    Blocks,
     Cancel,
     Ended,
     Payload,
@@ -259,44 +258,36 @@ async def test_a_pull_that_has_all_it_wanted_does_not_wait_for_the_source(
     await lane.close()
 
 
-async def test_few_blocks_come_without_a_lane(fake: FakeSource, start_pull: StartPull) -> None:
+async def test_few_blocks_come_with_the_word_that_they_are_ready(
+    fake: FakeSource, start_pull: StartPull, store: Store
+) -> None:
+    fill(store, KEYS[1])
     pull = start_pull()
-    peer, lane = await fake.pulled()
-    peer.send(Ready(1, [0, 1, 2], [0, 0, 0], [0, 1, 2]))
-    assert await peer.receive(Take) == Take(1, [0, 1, 2])
-    peer.send(Blocks(1, [2, 0], b"x" * 2 * SLOT_BYTES))
-    peer.send(Blocks(1, [1], b"x" * SLOT_BYTES))
-    assert await pull == PullResult(HandoffState.READY, 3, 3 * SLOT_BYTES)
+    peer = await fake.controls.get()
+    peer.send(Session(b"session"))
+    await peer.receive(Pull)
+    peer.send(Announced(1, KEYS))
+    assert await peer.receive(Want) == Want(1, [0, 2])
+    content = [bytes([position]) * SLOT_BYTES for position in range(3)]
+    peer.send(Ready(1, [0, 1, 2], [7, 8, 9], [], b"".join(content)))
+    assert await pull == PullResult(HandoffState.READY, 2, 2 * SLOT_BYTES)
+    assert store.arena is not None
+    reader = store.open_owner()
+    pinned = store.pin(reader, [KEYS[0], KEYS[2]])
+    assert [block.checksum for block in pinned] == [7, 9]
+    assert [bytes(store.arena.slot(block.slot)) for block in pinned] == [content[0], content[2]]
+    store.release_owner(reader)
     await peer.close()
-    await lane.close()
 
 
-@pytest.mark.parametrize(
-    ("positions", "length", "reason"),
-    [
-        ([0], SLOT_BYTES - 1, f"a payload of {SLOT_BYTES - 1} bytes"),
-        ([0, 1], 2 * SLOT_BYTES - 1, f"2 blocks in {2 * SLOT_BYTES - 1} bytes"),
-        ([], 0, "0 blocks in 0 bytes"),
-        ([2], SLOT_BYTES, "position 2 was not asked for"),
-        ([0, 0], 2 * SLOT_BYTES, "a block comes twice"),
-    ],
-)
-async def test_blocks_without_a_lane_that_make_no_sense_close_the_connection(
-    fake: FakeSource, start_pull: StartPull, positions: list[int], length: int, reason: str
-) -> None:
-    pull = start_pull()
-    peer, lane = await fake.taken()
-    peer.send(Blocks(1, positions, b"x" * length))
-    assert reason in await failed(pull, peer, lane)
-
-
-async def test_blocks_that_come_before_any_was_taken_close_the_connection(
-    fake: FakeSource, start_pull: StartPull
+@pytest.mark.parametrize(("positions", "length"), [([0], SLOT_BYTES - 1), ([0, 1], 2 * SLOT_BYTES - 1), ([], 1)])
+async def test_a_word_with_content_of_the_wrong_length_closes_the_connection(
+    fake: FakeSource, start_pull: StartPull, positions: list[int], length: int
 ) -> None:
     pull = start_pull()
     peer, lane = await fake.pulled()
-    peer.send(Blocks(1, [0], b"x" * SLOT_BYTES))
-    assert "blocks come that were not taken" in await failed(pull, peer, lane)
+    peer.send(Ready(1, positions, [0] * len(positions), [], b"x" * length))
+    assert f"{length} bytes for {len(positions)} blocks" in await failed(pull, peer, lane)
 
 
 async def test_an_offer_of_what_is_here_is_declined(fake: FakeSource, start_pull: StartPull, store: Store) -> None:

@@ -16,7 +16,6 @@ from kvtransfer.transport import HandoffState
 from kvtransfer.transports.tcp import TcpTransport
 from kvtransfer.transports.tcp_frames import (
     Announced,
-    Blocks,
     Cancel,
     Ended,
     Join,
@@ -109,8 +108,8 @@ async def test_a_lane_brings_what_was_taken_and_nothing_else(knock: Knock, store
     await until(lambda: store.slot_statistics().pins == 0)
 
 
-async def test_what_is_little_needs_no_lane(store: Store) -> None:
-    settings = TcpSettings(in_band_bytes=2 * SLOT_BYTES)
+async def test_few_blocks_go_with_the_word_that_they_are_ready(store: Store) -> None:
+    settings = TcpSettings(in_band_bytes=3 * SLOT_BYTES)
     transport = TcpTransport(SECRET, FINGERPRINT, "127.0.0.1", settings=settings)
     await transport.serve(store)
     fill(store, *KEYS)
@@ -122,10 +121,7 @@ async def test_what_is_little_needs_no_lane(store: Store) -> None:
     peer = await greeted(connect)
     peer.send(Pull(1, "h", 60.0))
     await peer.receive(Announced)
-    await peer.receive(Ready)
-    peer.send(Want(1, [0, 1, 2]))
-    peer.send(Take(1, [0, 2]))
-    assert await peer.receive(Blocks) == Blocks(1, [0, 2], bytes(2 * SLOT_BYTES))
+    assert (await peer.receive(Ready)).content == bytes(3 * SLOT_BYTES)
     assert await peer.receive(Ended) == Ended(1, "complete")
     await until(lambda: store.slot_statistics().pins == 0)
     await peer.close()

@@ -77,7 +77,8 @@ async def pair() -> AsyncIterator[Pair]:
     kind = SimulatedKind()
     nodes = []
     for index in range(2):
-        transport = TcpTransport(SECRET, kind.fingerprint(), "127.0.0.1", settings=TcpSettings(stall_s=STALL_S))
+        wire = TcpSettings(stall_s=STALL_S, in_band_bytes=0)
+        transport = TcpTransport(SECRET, kind.fingerprint(), "127.0.0.1", settings=wire)
         settings = StoreSettings(256 * kind.settings(None).block_bytes, fresh_settings().socket_name)
         server = StoreServer(settings, SECRET, kind.fingerprint(), transport)
         await server.start()
