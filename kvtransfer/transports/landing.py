@@ -35,16 +35,17 @@ class LandingField:
             expected = self._slots.get(pull)
             if expected is None:
                 return None
-            for position in positions:
-                slot = expected.get(position)
-                if slot is None:
-                    raise FramingError(f"a block at position {position} was not asked for")
-                if len(slot) != block_bytes:
-                    raise FramingError(f"a payload of {block_bytes} bytes for a slot of {len(slot)}")
+            for position in set(positions) - expected.keys():
+                raise FramingError(f"a block at position {position} was not asked for")
             if len(set(positions)) < len(positions):
                 raise FramingError("a block comes twice")
+            slots = [expected[position] for position in positions]
+            for slot_bytes in set(map(len, slots)) - {block_bytes}:
+                raise FramingError(f"a payload of {block_bytes} bytes for a slot of {slot_bytes}")
+            for position in positions:
+                del expected[position]
             self._landing[pull] = self._landing.get(pull, 0) + 1
-            return [expected.pop(position) for position in positions]
+            return slots
 
     def finish(self, pull: int) -> None:
         """A lane writes no more into the slots that one `begin` gave it."""

@@ -32,7 +32,9 @@ class PullProgress:
         if self._most_blocks is not None and len(keys) > self._most_blocks:
             raise FramingError(f"{len(keys)} blocks are announced, {self._most_blocks} were asked for")
         missing = set(self._sink.missing(keys))
-        positions = [position for position, key in enumerate(keys) if key in missing]
+        positions = list(range(len(keys)))
+        if len(missing) < len(keys):
+            positions = [position for position in positions if keys[position] in missing]
         self._keys, self._wanted = keys, set(positions)
         return positions
 
