@@ -268,6 +268,7 @@ async def test_few_blocks_come_with_the_word_that_they_are_ready(
     await peer.receive(Pull)
     peer.send(Announced(1, KEYS))
     assert await peer.receive(Want) == Want(1, [0, 2])
+    lane = await fake.lanes.get()
     content = [bytes([position]) * SLOT_BYTES for position in range(3)]
     peer.send(Ready(1, [0, 1, 2], [7, 8, 9], [], b"".join(content)))
     assert await pull == PullResult(HandoffState.READY, 2, 2 * SLOT_BYTES)
@@ -278,6 +279,7 @@ async def test_few_blocks_come_with_the_word_that_they_are_ready(
     assert [bytes(store.arena.slot(block.slot)) for block in pinned] == [content[0], content[2]]
     store.release_owner(reader)
     await peer.close()
+    await lane.close()
 
 
 @pytest.mark.parametrize(("positions", "length"), [([0], SLOT_BYTES - 1), ([0, 1], 2 * SLOT_BYTES - 1), ([], 1)])
