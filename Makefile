@@ -66,7 +66,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-overload bench-connector bench-copies bench-hot-prefix bench-prediction bench-router bench-routing bench-lending bench-pools bench-plan bench-reuse bench-eviction bench-store stress-store fuzz soak chaos chaos-real chaos-no-prefill conformance
+.PHONY: bench-peers bench-gateway bench-overload bench-connector bench-copies bench-hot-prefix bench-prediction bench-fidelity bench-pd bench-router bench-routing bench-lending bench-pools bench-plan bench-reuse bench-eviction bench-store stress-store fuzz soak chaos chaos-real chaos-no-prefill conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -87,6 +87,12 @@ bench-hot-prefix: $(READY) ## a hot shared prefix live on simulated engines, our
 
 bench-prediction: $(READY) ## how far predicted times to first token are off, on real engines (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.prediction $(ARGS)
+
+bench-fidelity: $(READY) ## the simulator against two real engines on the same requests, with their measured profile (ARGS="--seconds 30")
+	$(BIN)/python -m tests.benchmarks.fidelity $(ARGS)
+
+bench-pd: $(READY) ## two real engines as prefill and decode against two that do both, on mixed traffic (ARGS="--rounds 1")
+	$(BIN)/python -m tests.benchmarks.pd $(ARGS)
 
 bench-router: $(READY) ## what a routing decision and the block index cost, beside Dynamo's (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.router $(ARGS)

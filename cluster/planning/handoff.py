@@ -12,11 +12,12 @@ from cluster.planning.step import Chunk
 class Handoff:
     """The way of one prompt's whole blocks from `prefill` to the node of `destination`."""
 
-    def __init__(self, prefill: Job, decode: Job, destination: Site) -> None:
+    def __init__(self, prefill: Job, decode: Job, destination: Site, latency_s: float) -> None:
         engine = destination.settings.engine
         self.prefill = prefill
         self.decode = decode
         self.destination = destination
+        self._latency_s = latency_s
         self._block_bytes = engine.block_size_tokens * engine.kv_bytes_per_token
         self._size = engine.block_size_tokens
         self._usable = (decode.prompt_tokens - 1) // self._size
@@ -35,5 +36,6 @@ class Handoff:
     def _pull(self, ready: int, available_at: float) -> None:
         blocks = min(ready, self._usable) - self._pulled
         if blocks > 0:
-            self.arrived_at = self.destination.ingress.move(blocks * self._block_bytes, available_at)
+            moved_at = self.destination.ingress.move(blocks * self._block_bytes, available_at)
+            self.arrived_at = moved_at + self._latency_s
             self._pulled += blocks

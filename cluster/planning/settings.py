@@ -11,7 +11,7 @@ class EngineSettings:
     """One worker's engine. `max_batched_tokens` bounds a step, decoding requests included, as in vLLM.
 
     Without `host_blocks` evicted blocks are lost; with them a node's memory keeps that many of those its engines have
-    computed. `load_bytes_per_s` is from host memory to the device.
+    computed. `load_latency_s` and `load_bytes_per_s` are from host memory to the device.
     """
 
     step_time: StepTime
@@ -22,11 +22,13 @@ class EngineSettings:
     max_model_len: int = 131_072
     kv_bytes_per_token: int = 131_072
     load_bytes_per_s: float = 50e9
+    load_latency_s: float = 0.0
     host_blocks: int = 0
 
     def load_s(self, blocks: int) -> float:
         """Seconds to bring blocks from host memory to the device."""
-        return blocks * self.block_size_tokens * self.kv_bytes_per_token / self.load_bytes_per_s
+        load_bytes = blocks * self.block_size_tokens * self.kv_bytes_per_token
+        return self.load_latency_s + load_bytes / self.load_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """What lies between the parts. `transfer_bytes_per_s` is what one node takes in from all others.
+    """What lies between the parts. `transfer_bytes_per_s` is what one node takes in from all others; what comes last
+    of a hand-off is `transfer_latency_s` on its way besides.
 
     `event_delay_s` passes between the end of a step and the gateways' knowledge of what it changed in the cache;
     workers report their load every `report_period_s`.
@@ -50,6 +53,7 @@ class NetworkSettings:
     transfer_bytes_per_s: float = 25e9
     event_delay_s: float = 0.001
     report_period_s: float = 0.05
+    transfer_latency_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

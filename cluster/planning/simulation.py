@@ -161,7 +161,9 @@ class Simulation:
         assert attempt.decision.prefill is not None
         prefill_site = self.sites[attempt.decision.prefill]
         self._expect(prefill_site, attempt, attempt.prefill)
-        self._handoffs[attempt.prefill] = Handoff(attempt.prefill, attempt.decode, decode_site)
+        self._handoffs[attempt.prefill] = Handoff(
+            attempt.prefill, attempt.decode, decode_site, self._settings.network.transfer_latency_s
+        )
         self._submit(prefill_site, attempt)
 
     def _submit(self, site: Site, attempt: Attempt) -> None:
@@ -176,7 +178,8 @@ class Simulation:
         keys = job.keys[fetch.start_tokens // size : held]
         block_bytes = size * site.settings.engine.kv_bytes_per_token
         self.records[job.request].fetched_tokens += len(keys) * size
-        arrived_at = site.ingress.move(len(keys) * block_bytes, self.events.now)
+        moved_at = site.ingress.move(len(keys) * block_bytes, self.events.now)
+        arrived_at = moved_at + self._settings.network.transfer_latency_s
         self.events.at(arrived_at, partial(self._fetched, site, job, keys))
 
     def _fetched(self, site: Site, job: Job, keys: Sequence[int]) -> None:

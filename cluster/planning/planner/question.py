@@ -83,8 +83,9 @@ class Question:
             max_model_len=MAX_MODEL_LEN + MAX_TOKENS,
             kv_bytes_per_token=rates.kv_bytes_per_token,
             load_bytes_per_s=rates.host_bytes_per_s,
+            load_latency_s=rates.host_latency_s,
             host_blocks=self.engine.host_tokens // size,
         )
-        network = NetworkSettings(transfer_bytes_per_s=rates.remote_bytes_per_s)
+        network = NetworkSettings(rates.remote_bytes_per_s, transfer_latency_s=rates.remote_latency_s)
         cluster = split(topology.prefill, topology.decode, engine, network)
         return ClusterSettings(cluster.workers, cluster.network, MAX_TOKENS)
