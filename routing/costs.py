@@ -62,17 +62,21 @@ class Job(NamedTuple):
 class Found(NamedTuple):
     """Tokens of the prompt that a replica can use, without the block of its last one, which is never credited.
 
-    `device` are there, `promised` will be when the queue in front is done, `host` are there or in its node's store as
-    far as this replica told, `node` in that store, `remote` in that of another node, the one with the code
-    `remote_node`. What is 0 may be unknown. An `excluded` replica is not to be asked.
+    `device` are there, `promised` will be when the queue in front is done, `coming` the same if they go to its node's
+    store as well, `host` are there or in its node's store as far as this replica told, `node` in that store, `remote`
+    in that of another node, the one with the code `remote_node`. What is 0 may be unknown. Computing cannot begin
+    sooner than in `there_s` seconds: only then are all of them where they are said to be. An `excluded` replica is not
+    to be asked.
     """
 
     device: int
     promised: int
+    coming: int
     host: int
     node: int
     remote: int
     remote_node: int
+    there_s: float
     excluded: bool
 
 
@@ -231,7 +235,7 @@ def _price_seat(
     running_s = decoding.step_s if decoding.batch > 0 else 0.0
     chunk_s = max(running_s, member.chunk_s)
     queued_chunks = booked.prefill_tokens / member.chunk_tokens
-    queue_s = _backlog_s(member, report, booked, job) + queued_chunks * (chunk_s - member.chunk_s)
+    queue_s = max(found.there_s, _backlog_s(member, report, booked, job) + queued_chunks * (chunk_s - member.chunk_s))
     lacks = _lacking(member, found, job.prompt)
     _write_prompt(price, lacks, queue_s, chunk_s)
     price.wait_s = 0.5 * running_s

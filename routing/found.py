@@ -42,6 +42,7 @@ def look_up(pool: Pool, prefixes: Callable[[int], Prefixes], excluded: Set[str])
         _spread(known.device, found["device"], pool, size)
         if known.promised is not known.device:
             _spread(known.promised, found["promised"], pool, size)
+            _spread(known.coming, found["coming"], pool, size)
         if known.host is not known.device:
             _spread(known.host, found["host"], pool, size)
         for kind, kin in pool.kinds.items():

@@ -7,7 +7,7 @@ from when it was last heard of until then; a degraded one earns no credit.
 The one implementation is `routing.index_blocks.BlockIndex`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -24,7 +24,8 @@ class Prefixes(NamedTuple):
     """How many of a prompt's first blocks can be used, from block 0 on without a gap; absent means none.
 
     By replica id: `device`, blocks on its device; `host`, blocks on its device or in the host tier of its node, which
-    an engine loads where the device ends; `promised`, blocks on its device or promised by prompts in flight there.
+    an engine loads where the device ends; `promised`, blocks on its device or promised by prompts in flight there;
+    `coming`, the same of those that are promised more than is on their device and tell of their host tier as well.
     By store: `stores`, blocks in it, which other nodes may fetch: its replicas' host tier, as all of them together have
     told of it. Mappings may be one and the same object: read them only.
     """
@@ -32,6 +33,7 @@ class Prefixes(NamedTuple):
     device: Mapping[str, int]
     host: Mapping[str, int]
     promised: Mapping[str, int]
+    coming: Mapping[str, int]
     stores: Mapping[str, int]
 
 
@@ -53,7 +55,12 @@ class IndexStatistics:
 
 
 class KvIndex(Protocol):
-    """What the router asks and who feeds it. A replica is known from `place` or its first snapshot on, until `drop`."""
+    """What the router asks and who feeds it. A replica is known from `place` or its first snapshot on, until `drop`.
+
+    `changed` is called whenever blocks may have come or a promise may have ended; it must not change the index.
+    """
+
+    changed: Callable[[], None]
 
     # Fed by the workers' events
 

@@ -8,7 +8,7 @@ more.
 Invariant (`check`): the parts' own; bits are those of known replicas, and of a tier only after its snapshot.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from routing.index import IndexStatistics, Prefixes, Tier
@@ -36,6 +36,7 @@ class BlockIndex:
         self._places = Places()
         self._promises = Promises()
         self._refused = 0
+        self.changed: Callable[[], None] = lambda: None
 
     # Fed by the workers' events
 
@@ -48,6 +49,7 @@ class BlockIndex:
         replica, held = self._know(replica_id), pack(keys)
         self._refused += self._places.renew(replica.bit(tier), held, self._places_limit_bytes())
         self._replicas.tell(replica, tier)
+        self.changed()
 
     def apply(self, replica_id: str, tier: Tier, stored: Iterable[int], removed: Iterable[int]) -> None:
         """See `KvIndex`. What goes makes room for what comes."""
@@ -61,6 +63,7 @@ class BlockIndex:
             self._refused += self._places.add(replica.bit(tier), came, self._places_limit_bytes())
         if came and went:  # what came may have gone again
             self._places.remove(replica.bit(tier), went)
+        self.changed()
 
     def degrade(self, replica_id: str) -> None:
         """See `KvIndex`."""
@@ -68,6 +71,7 @@ class BlockIndex:
         if replica is not None:
             self._empty(replica)
             self._replicas.degrade(replica)
+            self.changed()
 
     def drop(self, replica_id: str) -> None:
         """See `KvIndex`."""
@@ -76,6 +80,7 @@ class BlockIndex:
             self._empty(replica)
             self._promises.clear(replica.device)
             self._replicas.forget(replica)
+            self.changed()
 
     def _know(self, replica_id: str) -> Replica:
         replica = self._replicas.know(replica_id)
@@ -106,6 +111,7 @@ class BlockIndex:
     def retract(self, promise: int) -> None:
         """See `KvIndex`."""
         self._promises.end(promise)
+        self.changed()
 
     # Asked by the router
 
@@ -122,18 +128,27 @@ class BlockIndex:
                 reached = depths(known, exact | hosts, self._replicas.usable)
                 host, stores = self._by_replica(reached), self._by_store(reached)
                 break
-        return Prefixes(device, host, self._promised(device, prompt, known), stores)
+        promised = self._promised(prompt, known) if self._promises else _NOWHERE
+        return Prefixes(
+            device,
+            host,
+            {**device, **promised} if promised else device,
+            {
+                replica_id: blocks
+                for replica_id, blocks in promised.items()
+                if blocks > device.get(replica_id, 0) and self._replicas.tells_of(replica_id, Tier.HOST)
+            },
+            stores,
+        )
 
-    def _promised(self, device: Mapping[str, int], prompt: PackedKeys, known: Sequence[Run]) -> Mapping[str, int]:
+    def _promised(self, prompt: PackedKeys, known: Sequence[Run]) -> Mapping[str, int]:
         """Where a promise ends, blocks that are on the device already go on."""
-        if not self._promises:
-            return device
         reached: list[Depth] = []
         end = known[-1].end if known else 0
         for mask, blocks in self._promises.depths(prompt):
             onward = known if blocks < end else self._places.runs(prompt, blocks)
             reached += depths(onward, mask & self._replicas.exact, start=blocks)
-        return {**device, **self._by_replica(reached)} if reached else device
+        return self._by_replica(reached)
 
     def _by_replica(self, reached: Sequence[Depth]) -> Mapping[str, int]:
         found: dict[str, int] = {}

@@ -88,6 +88,11 @@ class Replicas:
         """None for an unknown one."""
         return self._known.get(replica_id)
 
+    def tells_of(self, replica_id: str, tier: Tier) -> bool:
+        """Whether it is known and the tier's snapshot is in."""
+        replica = self._known.get(replica_id)
+        return replica is not None and tier in replica.told
+
     # Change
 
     def know(self, replica_id: str) -> Replica:

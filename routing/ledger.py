@@ -3,6 +3,7 @@
 Reports of load come late; what was placed since the last report is known only here. A reservation is a `Lease`. Its
 prefill part may be given back early, the rest is released once. A prompt that is being computed is promised to the
 index as blocks of the replica that computes it; the promise is taken back when the lease ends before the prompt does.
+What has to come from elsewhere first is not promised: an engine that is given an equal prompt meanwhile computes it.
 When a prefill replica is done, the same is promised of the decode replica, which fetches the blocks then.
 
 `now` is in seconds, monotonic; a caller that leaves it out does not know, and the latest that was told stands.
@@ -102,7 +103,8 @@ class Ledger:
             account = self._account(decision.decode)
         account.add_decoding(request.outputs, work.decode_tokens, work.context_tokens, work.blocks)
         self._give(decision.decode, account, request.outputs, work.prefill_s if decision.prefill is None else 0.0)
-        self._promise(entry, computing, work.prefill_keys)
+        if decision.fetch is None and decision.coming is None:
+            self._promise(entry, computing, work.prefill_keys)
         return lease
 
     def prefill_done(self, lease: Lease, now: float | None = None) -> None:

@@ -4,7 +4,7 @@ from routing.block_keys import PromptKeys
 from routing.candidates import Option
 from routing.costs import Job
 from routing.pool import Pool
-from routing.router import Decision, Fetch, Predicted, Work
+from routing.router import Coming, Decision, Fetch, Predicted, Work
 
 
 def prefill_id(option: Option, pool: Pool) -> str | None:
@@ -12,18 +12,21 @@ def prefill_id(option: Option, pool: Pool) -> str | None:
     return None if option.computing == option.decoding else pool.ids[option.computing]
 
 
-def decision(option: Option, next_best: Option | None, pool: Pool, job: Job, keys: PromptKeys) -> Decision:
+def decision(
+    option: Option, next_best: Option | None, pool: Pool, job: Job, keys: PromptKeys, coming: Coming | None
+) -> Decision:
     """For the one who asked."""
     decode, prefill, predicted = pool.ids[option.decoding], prefill_id(option, pool), predict(option, job)
     more_s = None if next_best is None else next_best.cost_s - option.cost_s
     return Decision(
         decode,
         prefill,
-        _why(decode, prefill, predicted, fetch_of(option, pool), option.cost_s, more_s),
+        _why(decode, prefill, predicted, fetch_of(option, pool), coming, option.cost_s, more_s),
         predicted,
         _work(option, pool, job, keys),
         fetch_of(option, pool),
         load_limit_tokens=0 if option.declines else None,
+        coming=coming,
     )
 
 
@@ -63,12 +66,20 @@ def _work(option: Option, pool: Pool, job: Job, keys: PromptKeys) -> Work:
 
 
 def _why(
-    decode: str, prefill: str | None, predicted: Predicted, fetch: Fetch | None, cost_s: float, more_s: float | None
+    decode: str,
+    prefill: str | None,
+    predicted: Predicted,
+    fetch: Fetch | None,
+    coming: Coming | None,
+    cost_s: float,
+    more_s: float | None,
 ) -> str:
     """For people; `more_s` is what the next best would have cost more."""
     where = f"{decode} computes the prompt itself" if prefill is None else f"prefill on {prefill}, decode on {decode}"
     if fetch is not None:
         where += f", after tokens {fetch.start_tokens} to {fetch.end_tokens} have come from node {fetch.node_id}"
+    if coming is not None:
+        where += f", once {coming.replica_id} has computed {len(coming.keys)} blocks of it"
     more = "" if more_s is None else f", {more_s:.3f} s less than the next"
     return (
         f"{where}: first token in {predicted.ttft_s:.3f} s ({predicted.computed_tokens} tokens to compute after "

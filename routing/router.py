@@ -7,13 +7,15 @@ from typing import Protocol
 from routing.block_keys import NO_KEYS, PromptKeys
 from routing.fleet import Fleet
 
+_LEAST_PATIENCE_S = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
     """What is to be placed.
 
     `keys` are the prompt's block keys; `max_tokens` is the most it may produce; `exclude` names replicas that already
-    failed it.
+    failed it. Whoever asks with `may_wait` sees to it that a decision with `coming` is kept: see there.
     """
 
     request_id: str
@@ -21,6 +23,7 @@ class RouteRequest:
     max_tokens: int
     outputs: int = 1
     may_disaggregate: bool = True
+    may_wait: bool = False
     exclude: frozenset[str] = frozenset()
     keys: PromptKeys = NO_KEYS
 
@@ -85,8 +88,28 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Coming:
+    """First blocks of a prompt that another replica computes at this moment: in about `there_s` they are in `store`,
+    its node's, whence they can be loaded.
+    """
+
+    replica_id: str
+    store: str
+    there_s: float
+    keys: Sequence[int] = field(repr=False)
+
+    @property
+    def patience_s(self) -> float:
+        """How long they are waited for: no prediction is off by more than that."""
+        return 2 * self.there_s + _LEAST_PATIENCE_S
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Where a request goes. Without `prefill` the decode replica computes the prompt itself; `why` is for people.
+
+    With `coming` it goes nowhere yet: it is asked for again when these blocks are there, or will not come. Until then
+    its work is reserved where it is to go.
 
     Where the prompt is computed, `fetch` comes first, and no more than the first `load_limit_tokens` of it are taken
     from the node's store: None, whatever is there. A router that predicts nothing leaves `predicted` and `work` None.
@@ -99,6 +122,7 @@ class Decision:
     work: Work | None = None
     fetch: Fetch | None = None
     load_limit_tokens: int | None = None
+    coming: Coming | None = None
 
     def without_prefill(self, why: str) -> "Decision":
         """The decode replica computes the prompt after all.

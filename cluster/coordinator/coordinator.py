@@ -20,6 +20,7 @@ from cluster.coordinator.resources import CoordinatorSettings, HandoffIds, Resou
 from cluster.coordinator.workers import GenerationRequest, Workers
 from cluster.dataplane.frames import Delta
 from cluster.errors import BatonError, DeadlineExceeded, NoReplicaReady
+from routing.arrivals import Arrivals
 from routing.block_keys import PromptKeys
 from routing.fleet import Role
 from routing.ledger import Ledger
@@ -52,8 +53,11 @@ class Coordinator:
         settings: CoordinatorSettings,
         observer: Observer,
         listeners: Sequence[EndListener] = (),
+        arrivals: Arrivals | None = None,
     ) -> None:
-        self._with = Resources(workers, router, ledger, clock, rng, settings, observer, HandoffIds(rng), listeners)
+        self._with = Resources(
+            workers, router, ledger, clock, rng, settings, observer, HandoffIds(rng), listeners, arrivals
+        )
         self._door = Door(settings.admission, clock, self._forecast)
         self._journeys: set[Journey] = set()
         self._ended: dict[State, int] = {}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cluster.coordinator.attempt import Attempt, Order, PrefillEnd, can_source, place
+from cluster.coordinator.blocks_coming import until_there
 from cluster.coordinator.lifecycle import Event, Instruction, Lifecycle, State
 from cluster.coordinator.passed_by import PassedBy
 from cluster.coordinator.patience import Patience
@@ -28,7 +29,7 @@ from cluster.errors import (
 from routing.block_keys import PromptKeys
 from routing.errors import NoCandidate
 from routing.fleet import Fleet
-from routing.router import Decision, RouteRequest
+from routing.router import Coming, Decision, RouteRequest
 
 
 class _NobodyNow(Exception):
@@ -36,6 +37,15 @@ class _NobodyNow(Exception):
 
     def __init__(self, pause_s: float) -> None:
         self.pause_s = pause_s
+
+
+class _BlocksComing(Exception):
+    """The request is routed again when blocks are there that another replica computes, or will not come."""
+
+    def __init__(self, request: RouteRequest, decision: Decision, coming: Coming) -> None:
+        self.request = request
+        self.decision = decision
+        self.coming = coming
 
 
 class Journey:
@@ -66,6 +76,7 @@ class Journey:
         self._keys = _keys(request)
         self._progress = Progress(request)
         self._patience = Patience(resources.settings.replica_s)
+        self._waits = 0
 
     @property
     def state(self) -> State:
@@ -95,6 +106,8 @@ class Journey:
                     raise self._too_late()
                 attempt = self._attempt or self._begin()
                 deltas = await attempt.decode.next()
+            except _BlocksComing as wait:
+                await self._await_blocks(wait)
             except _NobodyNow as nobody:
                 await asyncio.sleep(nobody.pause_s)
             except HandedBack:
@@ -119,8 +132,11 @@ class Journey:
         if left_s <= 0:
             raise self._too_late()
         left = self._progress.left()
-        request = place(left, self._keys)
+        may_wait = self._with.arrivals is not None and self._waits < self._with.settings.max_waits
+        request = replace(place(left, self._keys), may_wait=may_wait)
         decision = self._choose(request, now)
+        if decision.coming is not None:
+            raise _BlocksComing(request, decision, decision.coming)
         if not can_source(self._with.workers, decision):
             decision = decision.without_prefill("prefill has just gone")
         self._lifecycle.on(Event.ROUTED_LOCAL if decision.prefill is None else Event.ROUTED_DISAGGREGATED)
@@ -155,6 +171,20 @@ class Journey:
                 self._patience.reset()
                 return decision
         raise self._nobody(fleet, now, why)
+
+    async def _await_blocks(self, wait: _BlocksComing) -> None:
+        """Return when the blocks are there, or will not come. The work is reserved where it is to go meanwhile."""
+        assert self._with.arrivals is not None, "it was not to wait"
+        self._lifecycle.on(Event.BLOCKS_COMING)
+        self._waits += 1
+        now = self._with.clock()
+        lease = self._with.ledger.reserve(wait.decision, wait.request, now)
+        self._on_routed(wait.decision)
+        try:
+            most_s = min(wait.coming.patience_s, self._deadline_at - now)
+            self._with.observer.awaited((await until_there(self._with.arrivals, wait.coming, most_s)).value)
+        finally:
+            self._with.ledger.release(lease, self._with.clock())
 
     async def _move(self) -> None:
         """The replica wants another to go on. If there is none, the leg stays where it is: it will be asked again."""

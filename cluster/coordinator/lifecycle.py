@@ -35,6 +35,7 @@ class Event(Enum):
     ROUTED_LOCAL = "routed local"
     NO_CANDIDATE = "no candidate"
     NONE_NOW = "none now"  # no candidate, for a request that had one and waits for another
+    BLOCKS_COMING = "blocks coming"  # another request's leg computes what this one needs
     PREFILL_DONE = "prefill done"
     PREFILL_LOST = "prefill lost"
     FIRST_TOKEN = "first token"
@@ -54,7 +55,7 @@ class Instruction(Enum):
     CONTINUE = "continue"  # nothing but what it is doing
     TELL_SOURCE_LOST = "tell source lost"  # decode must not wait for the prefill leg
     REROUTE = "reroute"  # close both legs, route again without the replica that failed, with what the client has had
-    WAIT = "wait"  # look again in a while
+    WAIT = "wait"  # route again in a while, or when the blocks are there
     FINISH = "finish"  # close what is open: the answer is complete
     FAIL = "fail"  # close both legs and raise the error that came with the event
     ABORT = "abort"  # close both legs: nobody listens
@@ -75,6 +76,7 @@ TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
         Event.ROUTED_DISAGGREGATED: State.PREFILLING,
         Event.ROUTED_LOCAL: State.COMPUTING,
         Event.NONE_NOW: State.ROUTING,
+        Event.BLOCKS_COMING: State.ROUTING,
         Event.NO_CANDIDATE: State.FAILED,
         **_ALWAYS,
     },
@@ -131,7 +133,7 @@ def instruction(state: State, event: Event, budget: Budget) -> Instruction:
     reached = TRANSITIONS[state][settle(event, budget)]
     if state is State.PREFILLING and event is Event.PREFILL_LOST:
         return Instruction.TELL_SOURCE_LOST
-    if event is Event.NONE_NOW:
+    if event in (Event.NONE_NOW, Event.BLOCKS_COMING):
         return Instruction.WAIT
     return _ON_ENTRY.get(reached, Instruction.CONTINUE)
 

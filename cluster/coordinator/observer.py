@@ -76,6 +76,10 @@ class Observer(EndListener, Protocol):
         """An attempt begins."""
         ...
 
+    def awaited(self, arrival: str) -> None:
+        """A wait for blocks that another replica computes is over: "there", "lost" or "late"."""
+        ...
+
     def legs(self, role: Role, change: int) -> None:
         """One more (1) or one less (-1) leg of a role is in flight."""
         ...

@@ -7,19 +7,22 @@ from dataclasses import dataclass, field
 from cluster.coordinator.admission.queue import AdmissionSettings
 from cluster.coordinator.observer import EndListener, Observer
 from cluster.coordinator.workers import Workers
+from routing.arrivals import Arrivals
 from routing.ledger import Ledger
 from routing.router import Rng, Router
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """Bounds. `max_attempts` is the replicas tried for one request, `max_moves` how often it moves off one that drains.
+    """Bounds. `max_attempts` is the replicas tried for one request, `max_moves` how often it moves off one that drains,
+    `max_waits` how often it waits for blocks that another computes.
 
     `replica_s` is how long a request that has lost its replica waits for one when there is none.
     """
 
     max_attempts: int = 3
     max_moves: int = 32
+    max_waits: int = 2
     request_s: float = 600.0
     handoff_s: float = 60.0
     replica_s: float = 120.0
@@ -40,7 +43,7 @@ class HandoffIds:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Shared by all requests. `clock` is monotonic, in seconds."""
+    """Shared by all requests. `clock` is monotonic, in seconds. Without `arrivals` nobody waits for others' blocks."""
 
     workers: Workers
     router: Router
@@ -51,3 +54,4 @@ class Resources:
     observer: Observer
     handoff_ids: HandoffIds
     listeners: Sequence[EndListener] = ()
+    arrivals: Arrivals | None = None

@@ -36,6 +36,7 @@ from cluster.pools.controller import PoolController
 from cluster.pools.settings import LendingSettings, lends
 from configs.schema import BatonConfig, GatewayConfig, VllmEngineConfig
 from kvtransfer.tenant import tenant_of
+from routing.arrivals import Arrivals
 
 # A gateway needs no accelerator. Without this the CUDA build of vLLM fails to start on a node that has none.
 ENVIRONMENT = {"VLLM_TARGET_DEVICE": "cpu"}
@@ -106,6 +107,7 @@ class Gateway:
             _coordinator_settings(self._config),
             metrics,
             listeners,
+            Arrivals(routing.index, time.monotonic),
         )
 
     async def check_health(self) -> None:

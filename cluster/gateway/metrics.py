@@ -34,6 +34,9 @@ class GatewayMetrics:
         self._attempts = Counter(
             "baton_attempts", "Placements: with a prefill leg, or on decode alone.", ["placement"], registry=registry
         )
+        self._awaited = Counter(
+            "baton_awaited", "Waits for blocks that another replica computes.", ["arrival"], registry=registry
+        )
         self._resumed = Counter("baton_resumed", "Times an answer went on on another replica.", registry=registry)
         self._moved = Counter("baton_moved", "Times a request left a replica because it drains.", registry=registry)
         self._legs = Gauge("baton_legs_in_flight", "Legs in flight.", ["role"], registry=registry)
@@ -79,6 +82,10 @@ class GatewayMetrics:
     def routed(self, decision: Decision) -> None:
         """See `Observer`."""
         self._placement("local" if decision.prefill is None else "disaggregated").inc()
+
+    def awaited(self, arrival: str) -> None:
+        """See `Observer`."""
+        self._awaited.labels(arrival).inc()
 
     def legs(self, role: Role, change: int) -> None:
         """See `Observer`."""

@@ -5,16 +5,21 @@ come after a delay.
 """
 
 from array import array
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
+from cluster.coordinator.resources import CoordinatorSettings
 from cluster.planning.job import Job
 from cluster.planning.trace import TraceRequest
+from routing.arrivals import Arrivals
 from routing.block_keys import PromptKeys
 from routing.fleet import Fleet
 from routing.index import KvIndex, Tier
 from routing.ledger import Lease, Ledger
 from routing.output_lengths import OutputLengths
-from routing.router import Decision, Rng, Router, RouteRequest
+from routing.router import Coming, Decision, Rng, Router, RouteRequest
+
+MOST_WAITS = CoordinatorSettings().max_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class Mind:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A request as a gateway gets it: `keys` of its prompt, and of `emitted` tokens it has already."""
+    """A request as a gateway gets it, with `emitted` tokens already. It waited for others' blocks `waits` times."""
 
     number: int
     request: TraceRequest
@@ -37,6 +42,17 @@ class Wish:
     block_size_tokens: int
     exclude: frozenset[str] = frozenset()
     emitted: int = 0
+    waits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A request that is to be placed when blocks are there which another worker computes, and the lease until then."""
+
+    wish: Wish
+    decision: Decision
+    coming: Coming
+    lease: Lease
 
 
 @dataclass(slots=True)
@@ -60,10 +76,16 @@ class Gateway:
 
     def __init__(self, number: int, mind: Mind, rng: Rng) -> None:
         self.mind = mind
+        self.arrivals: Arrivals | None = None
         self._number = number
         self._rng = rng
 
-    def place(self, wish: Wish, fleet: Fleet, now: float) -> Attempt:
+    def start(self, clock: Callable[[], float]) -> None:
+        """It is told the time from now on."""
+        if self.mind.index is not None:
+            self.arrivals = Arrivals(self.mind.index, clock)
+
+    def place(self, wish: Wish, fleet: Fleet, now: float) -> Attempt | Wait:
         """Route and reserve. Raises `NoCandidate`."""
         keys = PromptKeys.given(wish.block_size_tokens, wish.request.keys)
         prompt_tokens = wish.request.prompt_tokens + wish.emitted
@@ -71,22 +93,25 @@ class Gateway:
             request_id=str(wish.number),
             prompt_tokens=prompt_tokens,
             max_tokens=wish.max_tokens,
+            may_wait=self.arrivals is not None and wish.waits < MOST_WAITS,
             exclude=wish.exclude,
             keys=keys,
         )
         decision = self.mind.router.route(asked, fleet, now, self._rng)
         lease = self.mind.ledger.reserve(decision, asked, now)
+        if decision.coming is not None:
+            return Wait(wish, decision, decision.coming, lease)
         prefill = None if decision.prefill is None else self._job(wish, 1)
         decode = self._job(wish, wish.request.output_tokens - wish.emitted)
         decode.prefilled_elsewhere = prefill is not None
         (prefill or decode).load_limit_tokens = decision.load_limit_tokens
         return Attempt(wish, decision, lease, decode, prefill)
 
-    def know(self, replica_id: str, store: str) -> None:
+    def know(self, replica_id: str, store: str, tiers: Iterable[Tier]) -> None:
         """A worker is there, with nothing in its caches."""
         if self.mind.index is not None:
             self.mind.index.place(replica_id, store)
-            for tier in Tier:
+            for tier in tiers:
                 self.mind.index.snapshot(replica_id, tier, ())
 
     def prompt_computed(self, attempt: Attempt, now: float) -> None:
@@ -98,6 +123,11 @@ class Gateway:
         self.mind.ledger.release(attempt.lease, now)
         if self.mind.lengths is not None:
             self.mind.lengths.observe(attempt.wish.max_tokens, attempt.wish.request.output_tokens)
+
+    def waited(self, wait: Wait, now: float) -> Wish:
+        """What it waited for is there, or will not come."""
+        self.mind.ledger.release(wait.lease, now)
+        return replace(wait.wish, waits=wait.wish.waits + 1)
 
     def given_up(self, attempt: Attempt, now: float) -> None:
         """It ended without."""

@@ -9,13 +9,13 @@ from functools import partial
 
 from cluster.planning.device_cache import CacheChanges
 from cluster.planning.events import Events
-from cluster.planning.gateway import Attempt, Gateway, Wish
+from cluster.planning.gateway import Attempt, Gateway, Wait, Wish
 from cluster.planning.handoff import Handoff
 from cluster.planning.host_cache import HostCache
 from cluster.planning.itl_histogram import ItlHistogram
 from cluster.planning.job import Job
 from cluster.planning.outcome import Outcome, Record, WorkerOutcome
-from cluster.planning.settings import ClusterSettings
+from cluster.planning.settings import ClusterSettings, WorkerSettings
 from cluster.planning.site import KV_FINGERPRINT, Site, build_worker
 from cluster.planning.step import StepEnd
 from cluster.planning.trace import Trace, TraceRequest
@@ -48,6 +48,7 @@ class Simulation:
         self._handoffs: dict[Job, Handoff] = {}
         self._given: dict[str, int] = {}
         self._hosts: dict[str, HostCache] = {}
+        self._waits = 0
         self._build()
 
     def run(self) -> Outcome:
@@ -83,7 +84,8 @@ class Simulation:
             assert self._attempts or not site.worker.device.held, f"{site!r} holds blocks for nobody"
         for gateway in self._gateways:
             gateway.mind.ledger.check()
-            assert self._attempts or not gateway.mind.ledger.statistics().open_leases, "a lease was not released"
+            open_leases = gateway.mind.ledger.statistics().open_leases
+            assert self._attempts or open_leases == self._waits, "a lease was not released"
 
     def outcome(self) -> Outcome:
         """What there is so far."""
@@ -125,12 +127,14 @@ class Simulation:
                     _apply(gateway.mind.index, teller.settings.replica_id, tier, changes)
 
     def _build(self) -> None:
+        for gateway in self._gateways:
+            gateway.start(lambda: self.events.now)
         for number, settings in enumerate(self._settings.workers):
             worker = build_worker(settings, number, self._hosts)
             site = Site(settings, self._settings.network, self.events, self, worker, len(self._gateways))
             self.sites[settings.replica_id] = site
             for gateway in self._gateways:
-                gateway.know(settings.replica_id, store_of(settings.node_id, KV_FINGERPRINT))
+                gateway.know(settings.replica_id, store_of(settings.node_id, KV_FINGERPRINT), _tiers(settings))
         for number, request in enumerate(self._trace.requests):
             self.records.append(Record(request.arrival_s, request.prompt_tokens, request.output_tokens))
             self.events.at(request.arrival_s, partial(self._arrive, number, request))
@@ -142,14 +146,33 @@ class Simulation:
     def _place(self, wish: Wish) -> None:
         which = wish.number % len(self._gateways)
         fleet = Fleet({name: site.replica(which) for name, site in self.sites.items()})
-        attempt = self._gateways[which].place(wish, fleet, self.events.now)
-        record = self.records[wish.number]
+        placed = self._gateways[which].place(wish, fleet, self.events.now)
+        record, predicted = self.records[wish.number], placed.decision.predicted
+        if predicted is not None and not record.attempts and not wish.waits:
+            record.predicted_ttft_s = predicted.ttft_s
+        if isinstance(placed, Wait):
+            self._await(self._gateways[which], placed)
+            return
         record.attempts += 1
-        decision = attempt.decision
-        record.decode, record.prefill = decision.decode, decision.prefill
-        if decision.predicted is not None and record.attempts == 1:
-            record.predicted_ttft_s = decision.predicted.ttft_s
-        self._open(attempt)
+        record.decode, record.prefill = placed.decision.decode, placed.decision.prefill
+        self._open(placed)
+
+    def _await(self, gateway: Gateway, wait: Wait) -> None:
+        """Place it when its blocks are there, when they will not come, or when they are late."""
+        arrivals = gateway.arrivals
+        assert arrivals is not None, "it was not to wait"
+        self._waits += 1
+
+        def end() -> None:
+            self._waits -= 1
+            self._place(gateway.waited(wait, self.events.now))
+
+        def late() -> None:
+            if arrivals.forget(number):
+                end()
+
+        number = arrivals.wait(wait.coming, lambda _: self.events.at(self.events.now, end))
+        self.events.at(self.events.now + wait.coming.patience_s, late)
 
     def _open(self, attempt: Attempt) -> None:
         """Both legs at once: the decode worker waits for the blocks, its engine does not."""
@@ -250,3 +273,8 @@ def _apply(index: KvIndex, replica_id: str, tier: Tier, changes: CacheChanges) -
         index.apply(replica_id, tier, (), changes.removed)
     if changes.stored:
         index.apply(replica_id, tier, changes.stored, ())
+
+
+def _tiers(settings: WorkerSettings) -> Sequence[Tier]:
+    """Where a worker keeps blocks."""
+    return tuple(Tier) if settings.engine.host_blocks else (Tier.DEVICE,)

@@ -76,10 +76,16 @@ class IndexModel:
             promised = any(p.replica_id == replica_id and key in p.keys for p in self.promises.values())
             return promised or on_device(replica_id, key)
 
+        device, promised = _depths(exact, keys, on_device), _depths(exact, keys, coming)
         return Prefixes(
-            device=_depths(exact, keys, on_device),
+            device=device,
             host=_depths(exact, keys, loadable),
-            promised=_depths(exact, keys, coming),
+            promised=promised,
+            coming={
+                name: depth
+                for name, depth in promised.items()
+                if depth > device.get(name, 0) and Tier.HOST in self.replicas[name].tiers
+            },
             stores=_depths(nodes, keys, on_node),
         )
 

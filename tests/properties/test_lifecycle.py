@@ -17,6 +17,7 @@ from cluster.coordinator.lifecycle import (
 )
 
 MOST_WAITS = 3  # patience is the coordinator's
+WAITS = (Event.NONE_NOW, Event.BLOCKS_COMING)
 PAIRS = [(state, event) for state, exits in TRANSITIONS.items() for event in exits]
 
 
@@ -62,7 +63,7 @@ def test_the_instruction_follows_from_the_state_that_is_reached(state: State, ev
         State.FAILED: Instruction.FAIL,
         State.CANCELLED: Instruction.ABORT,
     }
-    expected = Instruction.WAIT if event is Event.NONE_NOW else ends.get(reached, Instruction.CONTINUE)
+    expected = Instruction.WAIT if event in WAITS else ends.get(reached, Instruction.CONTINUE)
     if (state, event) == (State.PREFILLING, Event.PREFILL_LOST):
         expected = Instruction.TELL_SOURCE_LOST
     assert instruction(state, event, budget) is expected
@@ -93,11 +94,11 @@ def test_no_walk_is_longer_than_its_budget_allows(max_attempts: int, max_moves: 
         if prefill_ends == routings:  # a prefill leg ends at most once in an attempt
             events = [e for e in events if e not in (Event.PREFILL_DONE, Event.PREFILL_LOST)]
         if waits == MOST_WAITS:
-            events = [e for e in events if e is not Event.NONE_NOW]
+            events = [e for e in events if e not in WAITS]
         event = data.draw(st.sampled_from(events))
         routings += event in (Event.ROUTED_DISAGGREGATED, Event.ROUTED_LOCAL)
         prefill_ends += event in (Event.PREFILL_DONE, Event.PREFILL_LOST)
-        waits += event is Event.NONE_NOW
+        waits += event in WAITS
         lifecycle.on(event)
         assert 0 <= lifecycle.budget.attempts <= max_attempts
         assert 0 <= lifecycle.budget.moves <= max_moves

@@ -16,6 +16,7 @@ class Recorder:
         self.gaps: list[tuple[int, float | None]] = []
         self.endings: list[Ended] = []
         self.refusals: list[str] = []
+        self.arrivals: list[str] = []
         self.predictions: list[tuple[Predicted, float]] = []
 
     def started(self, request: GenerationRequest) -> None:
@@ -23,6 +24,9 @@ class Recorder:
 
     def routed(self, decision: Decision) -> None:
         self.decisions.append(decision)
+
+    def awaited(self, arrival: str) -> None:
+        self.arrivals.append(arrival)
 
     def legs(self, role: str, change: int) -> None:
         self.in_flight[role] += change

@@ -63,13 +63,20 @@ def run(requests: Sequence[TraceRequest], workers: int, minds_of: Sequence[Gatew
 
 def closed_loop(requests: Sequence[TraceRequest], concurrency: int, workers: int, mind: Gateway) -> Outcome:
     """`concurrency` clients, each sending its next request when its last is answered."""
+    return closed_loop_in(cluster(workers), requests, concurrency, mind)
+
+
+def closed_loop_in(
+    settings: ClusterSettings, requests: Sequence[TraceRequest], concurrency: int, mind: Gateway
+) -> Outcome:
+    """The same in a cluster that is given."""
     left = list(reversed(requests))
 
     def next_one(_: int = 0) -> None:
         if left:
             simulation.offer(left.pop())
 
-    simulation = Simulation(cluster(workers), [mind], Trace([], BLOCK), on_finished=next_one)
+    simulation = Simulation(settings, [mind], Trace([], BLOCK), on_finished=next_one)
     for _ in range(concurrency):
         simulation.at(0.0, next_one)
     outcome = simulation.run()

@@ -42,7 +42,9 @@ def test_a_hot_prefix_costs_no_more_than_without_it_and_leaves_no_worker_idle(se
 def test_equal_cold_prompts_at_once_are_computed_at_most_twice(
     prefill: int, decode: int, prompt_tokens: int, output_tokens: int, seed: int
 ) -> None:
-    """On workers that do everything this holds for short answers; longer ones are worth more than a second prefill."""
+    """On workers that do everything and have no store this holds for short answers; longer ones are worth more than a
+    second prefill. Those with stores: see `test_bursts`.
+    """
     requests = [prompt(0.0, prompt_tokens, 0, output_tokens, 0) for _ in range(64)]
     settings = replace(split(prefill, decode, ENGINE), max_tokens=output_tokens)
     simulation = Simulation(settings, gateways(ours, seed=seed), Trace(requests, BLOCK))

@@ -1,5 +1,6 @@
 """Two decode workers that stand for two nodes, each with a store of its own and TCP between them, and the production
-coordinator, router and index in front of them, all in this process. The test says which worker a request goes to.
+coordinator, router and index in front of them, all in this process. The test says which worker a request goes to, or
+leaves it to the router.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from cluster.workers.store_link import StoreLink
 from cluster.workers.worker import Worker, WorkerSettings
 from configs.schema import BatonConfig
 from kvtransfer.aclient import AsyncStoreClient
+from routing.arrivals import Arrivals
 from routing.block_keys import PromptKeys
 from routing.fleet import Fleet
 from routing.router import Decision, Predicted, Rng, Router, RouteRequest
@@ -31,9 +33,7 @@ from tests.unit.dataplane.peers import SECRET as GATEWAY_SECRET
 WORKERS = ("w0", "w1")
 
 SLOW_S = 0.1
-"""What the router believes a token of prompt to take: a fetch is waited for as long as computing is worth, and a busy
-machine must not make it late.
-"""
+"""A fetch is waited for as long as computing is worth, and a busy machine must not make it late."""
 
 
 class Reached(Protocol):
@@ -45,14 +45,14 @@ class Reached(Protocol):
 
 @dataclass
 class Directed:
-    """The deployment's router, for requests that only one of the workers may get."""
+    """The deployment's router, for requests that only one of the workers may get, or each where `to` is None."""
 
     router: Router
-    to: str = WORKERS[0]
+    to: str | None = WORKERS[0]
     decisions: list[Decision] = field(default_factory=list)
 
     def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
-        others = frozenset(WORKERS) - {self.to}
+        others = frozenset(WORKERS) - {self.to} if self.to is not None else frozenset()
         decision = self.router.route(replace(request, exclude=request.exclude | others), fleet, now, rng)
         self.decisions.append(decision)
         return decision
@@ -100,10 +100,10 @@ class TwoNodes:
 
 @asynccontextmanager
 async def two_nodes(
-    model: str, engines: Sequence[Engine], stores: Sequence[StoreThread], shape: Shape
+    model: str, engines: Sequence[Engine], stores: Sequence[StoreThread], shape: Shape, token_s: float = SLOW_S
 ) -> AsyncIterator[TwoNodes]:
-    """Owns the engines, which are closed afterwards."""
-    rates = {"prefill_token_s": SLOW_S}
+    """Owns the engines, which are closed afterwards. The router believes a token of prompt to take `token_s`."""
+    rates = {"prefill_token_s": token_s}
     routing = choose_routing(BatonConfig.model_validate({"model": {"path": model}, "router": {"rates": rates}}))
     router = Directed(routing.router)
     async with (
@@ -115,7 +115,14 @@ async def two_nodes(
         await pool.wait_for(lambda fleet: sum(r.ready for r in fleet.replicas.values()) == len(WORKERS), DEADLINE_S)
         metrics = GatewayMetrics()
         coordinator = Coordinator(
-            pool, router, routing.ledger, time.monotonic, random.Random(0), CoordinatorSettings(), metrics
+            pool,
+            router,
+            routing.ledger,
+            time.monotonic,
+            random.Random(0),
+            CoordinatorSettings(),
+            metrics,
+            arrivals=Arrivals(routing.index, time.monotonic),
         )
         yield TwoNodes(shape, routing, router, pool, coordinator, metrics)
 

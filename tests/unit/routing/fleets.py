@@ -88,6 +88,14 @@ class Desk:
         decision = self.route(request)
         return decision, self.ledger.reserve(decision, request, self.now)
 
+    def computed(self, lease: Lease) -> None:
+        """The prompt is."""
+        self.ledger.prefill_done(lease, self.now)
+
+    def given_up(self, lease: Lease) -> None:
+        """It ended without."""
+        self.ledger.release(lease, self.now)
+
     def busy(self, replica_id: str, requests: int, tokens: int = 500) -> None:
         """Reserve requests there that have been computed already."""
         for _ in range(requests):

@@ -31,7 +31,7 @@ def test_what_a_device_lacks_may_lie_in_its_node_or_be_on_its_way() -> None:
     index.apply("m1", Tier.HOST, PROMPT[:1], [])
     index.promise("n1", PROMPT[:3], until=1.0)
     assert index.longest_prefix(PROMPT, now=0.0) == Prefixes(
-        device={"n1": 2}, host={"n1": 5, "m1": 1}, promised={"n1": 5}, stores={"m": 1}
+        device={"n1": 2}, host={"n1": 5, "m1": 1}, promised={"n1": 5}, coming={"n1": 5}, stores={"m": 1}
     )
     assert index.longest_prefix(PROMPT, now=1.0).promised == {"n1": 2}
 
@@ -61,7 +61,7 @@ def test_a_degraded_replica_keeps_its_promises_and_earns_nothing_by_them() -> No
     index = fleet("n1")
     index.promise("n1", PROMPT, until=9.0)
     index.degrade("n1")
-    assert index.longest_prefix(PROMPT, 0.0) == Prefixes({}, {}, {}, {})
+    assert index.longest_prefix(PROMPT, 0.0) == Prefixes({}, {}, {}, {}, {})
     index.snapshot("n1", Tier.DEVICE, [])
     assert index.longest_prefix(PROMPT, 0.0).promised == {"n1": 10}
 

@@ -1,0 +1,19 @@
+"""Waiting, in an event loop, for blocks that another replica computes: see `routing.arrivals`."""
+
+import asyncio
+
+from routing.arrivals import Arrival, Arrivals
+from routing.router import Coming
+
+
+async def until_there(arrivals: Arrivals, coming: Coming, most_s: float) -> Arrival:
+    """Return when the blocks are in their store, will not come, or are late. A cancelled wait leaves nothing."""
+    ended: asyncio.Future[Arrival] = asyncio.get_running_loop().create_future()
+    number = arrivals.wait(coming, ended.set_result)
+    try:
+        async with asyncio.timeout(most_s):
+            return await ended
+    except TimeoutError:
+        return Arrival.LATE
+    finally:
+        arrivals.forget(number)
