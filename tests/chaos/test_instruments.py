@@ -64,8 +64,15 @@ def test_a_part_is_never_taken_for_a_later_process() -> None:
 
 def test_every_fault_comes_as_often_as_the_others_and_a_seed_repeats_them() -> None:
     plan = Plan(seed=3, seconds=100.0, every_s=5.0, faults=("a", "b", "c", "d"))
-    assert Counter(plan) == dict.fromkeys("abcd", 5)
+    assert Counter(plan) == dict.fromkeys([("a",), ("b",), ("c",), ("d",)], 5)
     assert list(plan) == list(plan)
+
+
+def test_faults_that_strike_together_are_different_ones() -> None:
+    plan = Plan(seed=3, seconds=100.0, every_s=10.0, faults=("a", "b", "c", "d"), at_once=2)
+    assert len(list(plan)) == 10
+    assert Counter(name for names in plan for name in names) == dict.fromkeys("abcd", 5)
+    assert all(len(set(names)) == 2 for names in plan)
 
 
 def test_a_request_can_be_made_again_by_its_number() -> None:
