@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import signal
+import sys
 from pathlib import Path
 
 from cluster.cli.progress import rounds_shown
@@ -28,7 +29,10 @@ def run(deployment: Deployment, pool: Pool, pace: Pace, output: Path) -> None:
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # what the engine's processes say of each other when they end
     with rounds_shown("profile") as report:
         report.says(f"starting the {pool} engine of {deployment.config.model.path}")
-        profile, fit = asyncio.run(_profile(deployment, pool, pace, report.at))
+        try:
+            profile, fit = asyncio.run(_profile(deployment, pool, pace, report.at))
+        except asyncio.CancelledError:
+            sys.exit(128 + signal.SIGTERM)  # Ctrl-C comes out of `run` as what it is
     output.write_text(write_profile(profile), encoding="utf-8")
     print(table(fit, profile.measured))
     print(f"\n{output}: for router.profile in a Serve file, and for baton plan --profile and baton size --profile")
