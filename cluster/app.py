@@ -13,6 +13,8 @@ one connection to each worker (`cluster.dataplane`). The workers of a node share
 `docs/journey.md` follows one request through all of it. In a Serve file: `import_path: cluster.app:build`.
 """
 
+from collections.abc import Mapping
+
 from ray import serve
 
 from cluster.autoscaling import autoscaling_config
@@ -61,12 +63,10 @@ def with_secret(config: BatonConfig) -> BatonConfig:
 
 def worker_options(pool: PoolConfig, config: BatonConfig) -> dict[str, object]:
     """What Serve needs to know of a pool. A replica going away waits for its live streams by itself."""
-    actor: dict[str, object] = {"num_cpus": pool.num_cpus, "num_gpus": pool.num_gpus, "resources": dict(pool.resources)}
-    if pool.label_selector:
-        actor["label_selector"] = dict(pool.label_selector)
+    needs = {"num_cpus": pool.num_cpus, "num_gpus": pool.num_gpus, "resources": dict(pool.resources)}
     return {
         **_how_many(pool, config),
-        "ray_actor_options": actor,
+        "ray_actor_options": {**needs, **_on_nodes(pool.label_selector)},
         "max_ongoing_requests": MAX_CALLS,
         "graceful_shutdown_timeout_s": config.timeouts.drain_s,
         "health_check_period_s": HEALTH_PERIOD_S,
@@ -84,9 +84,13 @@ def gateway_options(config: BatonConfig) -> dict[str, object]:
     """What Serve needs to know of the gateways."""
     return {
         "num_replicas": config.gateway.replicas,
-        "ray_actor_options": {"num_cpus": config.gateway.num_cpus},
+        "ray_actor_options": {"num_cpus": config.gateway.num_cpus, **_on_nodes(config.gateway.label_selector)},
         "max_ongoing_requests": config.gateway.max_ongoing_requests,
         "graceful_shutdown_timeout_s": config.timeouts.drain_s,
         "health_check_period_s": HEALTH_PERIOD_S,
         "health_check_timeout_s": HEALTH_TIMEOUT_S,
     }
+
+
+def _on_nodes(label_selector: Mapping[str, str]) -> dict[str, object]:
+    return {"label_selector": dict(label_selector)} if label_selector else {}

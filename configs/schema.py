@@ -132,6 +132,9 @@ class GatewayConfig(Frozen):
 
     replicas: int = Field(1, gt=0, le=256)
     num_cpus: float = Field(0.5, ge=0)
+    label_selector: dict[str, str] = Field(
+        default_factory=dict, description="node labels a gateway needs, e.g. {pool: head}"
+    )
     max_body_bytes: Size = Field(ByteSize(8 * 1024 * 1024), description="a larger body is refused with 413")
     max_requests_in_flight: int = Field(1024, gt=0, description="outputs; more wait for their turn")
     admission: AdmissionConfig = Field(default_factory=AdmissionConfig)
@@ -236,6 +239,12 @@ class RouterConfig(Frozen):
     rates: RatesConfig = Field(default_factory=RatesConfig, description="values that replace the profile's")
     itl_target_s: PositiveSeconds | None = Field(
         None, description="time between tokens to keep; replicas that would exceed it are chosen last"
+    )
+    zone_label: str = Field(
+        "zone", min_length=1, description="node label, e.g. a rack's name, that nodes have in common which are near"
+    )
+    far_factor: float = Field(
+        2.0, ge=1, description="how many times longer blocks take to a node of another zone than to one of the same"
     )
     index_bytes: Size = Field(
         ByteSize(512 * 1024 * 1024), description="what a gateway's index of blocks may take; more earn no credit"

@@ -2,7 +2,8 @@
 
 Every fit decode replica may compute the prompt itself. Of the pairs of a prefill and a decode replica only those are
 looked at that can be cheapest: a pair costs what its halves cost, and the transfer between their nodes. So the cheapest
-few of each half, and partners on the same node, are enough, and a decision is linear in the size of the fleet.
+few of each half, and partners on the same node and in the same zone, are enough, and a decision is linear in the size
+of the fleet.
 
 Costs that differ by less than predictions can tell are equal; among equals it is the turn of whoever was given work
 longest ago, then chance decides. Always taking the first would pile new prompts up on one replica of an idle cluster;
@@ -99,20 +100,30 @@ def _singles(prices: Table[Price], size: int, chance: float) -> Column:
 
 @compiled
 def _pairs(members: Table[Member], prices: Table[Price], fingerprint: int, chance: float) -> list[Pair]:
-    """The best of each half, and where they are apart also partners on one node."""
+    """The best of each half, and where they are apart also partners on one node and in one zone."""
     source_s, seat_s = _half_s(members, prices, False, fingerprint), _half_s(members, prices, True, fingerprint)
     tolerance_s, turns = TOLERANCE * _done_s(prices[source_s.argmin()]), prices["turn"]
     sources = _in_order(source_s, turns, tolerance_s, chance, SHORTLIST)
     seats = _in_order(seat_s, turns, tolerance_s, chance, SHORTLIST)
     pairs = [Pair(source, seat) for source in sources for seat in seats]
     if pairs and members[sources[0]].node != members[seats[0]].node:
-        for source in sources:
-            near = _in_order(_on_node(members, source, seat_s), turns, 0.0, 0.0, 1)
-            pairs += [Pair(source, seat) for seat in near if seat not in seats]
-        for seat in seats:
-            near = _in_order(_on_node(members, seat, source_s), turns, 0.0, 0.0, 1)
-            pairs += [Pair(source, seat) for source in near if source not in sources]
+        for where in (members["node"], members["zone"]):
+            for source in sources:
+                for seat in _in_order(_where(where, source, seat_s), turns, 0.0, 0.0, 1):
+                    _add(pairs, source, seat)
+            for seat in seats:
+                for source in _in_order(_where(where, seat, source_s), turns, 0.0, 0.0, 1):
+                    _add(pairs, source, seat)
     return pairs
+
+
+@compiled
+def _add(pairs: list[Pair], source: int, seat: int) -> None:
+    """Unless it is there already."""
+    for pair in pairs:
+        if pair.source == source and pair.seat == seat:
+            return
+    pairs.append(Pair(source, seat))
 
 
 @compiled
@@ -126,11 +137,11 @@ def _half_s(members: Table[Member], prices: Table[Price], decodes: bool, fingerp
 
 
 @compiled
-def _on_node(members: Table[Member], at: int, cost_s: Column) -> Column:
-    """The costs of those on the node of the replica `at`, infinite for others."""
-    near_s = np.full(len(members), inf)
-    for place in range(len(members)):
-        if members[place].node == members[at].node:
+def _where(codes: Column, at: int, cost_s: Column) -> Column:
+    """The costs of those with the code of the replica `at`, infinite for others."""
+    near_s = np.full(len(cost_s), inf)
+    for place in range(len(cost_s)):
+        if codes[place] == codes[at]:
             near_s[place] = cost_s[place]
     return near_s
 
@@ -158,9 +169,7 @@ def _write_single(prices: Table[Price], seat: int, option: Option) -> None:
 def _write_pair(members: Table[Member], prices: Table[Price], pair: Pair, option: Option) -> None:
     """Both halves and what lies between them."""
     first, second = prices[pair.source], prices[pair.seat]
-    transfer_s = 0.0
-    if members[pair.source].node != members[pair.seat].node:
-        transfer_s = _transfer_s(members[pair.seat], second.far_tokens, first.compute_s)
+    transfer_s = _transfer_s(members[pair.source], members[pair.seat], second.far_tokens, first.compute_s)
     there_s = _done_s(first) + transfer_s
     wait_s = max(0.0, second.queue_s - there_s)
     option.cost_s = first.half_s + second.half_s + wait_s + transfer_s  # `half_s` has the wait for a place
@@ -184,12 +193,14 @@ def _write_work(computing: Price, decoding: Price, option: Option) -> None:
 
 
 @compiled
-def _transfer_s(member: Member, tokens: int, compute_s: float) -> float:
+def _transfer_s(source: Member, seat: Member, tokens: int, compute_s: float) -> float:
     """A pull from another node overlaps with prefill, but for its last chunk."""
-    if tokens <= 0:
+    if tokens <= 0 or source.node == seat.node:
         return 0.0
-    last_s = min(tokens, member.chunk_tokens) * member.remote_token_s
-    return member.remote_latency_s + max(last_s, tokens * member.remote_token_s - compute_s)
+    distance = 1.0 if source.zone == seat.zone else seat.far_factor
+    token_s = seat.remote_token_s * distance
+    last_s = min(tokens, seat.chunk_tokens) * token_s
+    return seat.remote_latency_s * distance + max(last_s, tokens * token_s - compute_s)
 
 
 @compiled

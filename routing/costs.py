@@ -64,9 +64,9 @@ class Found(NamedTuple):
 
     `device` are there, `promised` will be when the queue in front is done, `coming` the same if they go to its node's
     store as well, `host` are there or in its node's store as far as this replica told, `node` in that store, `remote`
-    in that of another node, the one with the code `remote_node`. What is 0 may be unknown. Computing cannot begin
-    sooner than in `there_s` seconds: only then are all of them where they are said to be. An `excluded` replica is not
-    to be asked.
+    in that of another node, the one with the code `remote_node`, which is `far` in another zone. What is 0 may be
+    unknown. Computing cannot begin sooner than in `there_s` seconds: only then are all of them where they are said to
+    be. An `excluded` replica is not to be asked.
     """
 
     device: int
@@ -76,6 +76,7 @@ class Found(NamedTuple):
     node: int
     remote: int
     remote_node: int
+    far: bool
     there_s: float
     excluded: bool
 
@@ -307,6 +308,7 @@ def _start(member: Member, found: Found, prompt: int, here: int) -> Start:
     stored = max(here, found.host)
     if found.remote > stored:
         fetch_s = member.remote_latency_s + (found.remote - stored) * member.remote_token_s
+        fetch_s *= member.far_factor if found.far else 1.0
         load_s = fetch_s + member.host_latency_s + (found.remote - here) * member.host_token_s
         work_s = _work_s(member, found.remote, prompt)
         if load_s + work_s < best.load_s + best.work_s:

@@ -31,7 +31,8 @@ class ReplicaLoad:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One worker as a candidate. `kv_blocks` is its device's capacity in blocks, 0 when unknown.
+    """One worker as a candidate. `kv_blocks` is its device's capacity in blocks, 0 when unknown. Nodes of one `zone`
+    are near each other.
 
     Replicas exchange blocks where their `kv_fingerprint` is the same, and go on with each other's answers where their
     `model_identity` is.
@@ -47,6 +48,7 @@ class Replica:
     ready: bool = True
     load: ReplicaLoad = field(default_factory=ReplicaLoad)
     model_identity: str = ""
+    zone: str = ""
 
     @property
     def store(self) -> str:

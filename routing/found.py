@@ -47,7 +47,7 @@ def look_up(pool: Pool, prefixes: Callable[[int], Prefixes], excluded: Set[str])
             _spread(known.host, found["host"], pool, size)
         for kind, kin in pool.kinds.items():
             if kind.block_size == size and known.stores:
-                _spread_stores(known.stores, found, kin, size)
+                _spread_stores(known.stores, found, pool, kin, size)
     for replica_id in excluded & pool.places.keys():
         found["excluded"][pool.places[replica_id]] = True
     return found
@@ -62,7 +62,7 @@ def _spread(blocks: Mapping[str, int], tokens: Column, pool: Pool, size: int) ->
             tokens[place] = count * size
 
 
-def _spread_stores(blocks: Mapping[str, int], found: Table[Found], kin: Kin, size: int) -> None:
+def _spread_stores(blocks: Mapping[str, int], found: Table[Found], pool: Pool, kin: Kin, size: int) -> None:
     """Write down what is in the store of each replica's node, and the most that is in another's that it could read."""
     top = Top(_NOWHERE, _NOWHERE)
     node = found["node"]
@@ -77,9 +77,27 @@ def _spread_stores(blocks: Mapping[str, int], found: Table[Found], kin: Kin, siz
     if top.first.blocks:
         _write_remote(found, kin.places, top.first, kin, size)
         _write_remote(found, kin.by_store[top.first.store], top.second, kin, size)
+        if len(kin.by_zone) > 1:
+            _prefer_near(blocks, found, top.first.blocks * size, pool, kin, size)
+            write_far(found, pool, kin)
 
 
 def _write_remote(found: Table[Found], places: Column | Sequence[int], holder: Holder, kin: Kin, size: int) -> None:
     remote, node = found["remote"], found["remote_node"]
     remote[places] = holder.blocks * size
     node[places] = kin.nodes.get(holder.store, 0)
+
+
+def _prefer_near(blocks: Mapping[str, int], found: Table[Found], most: int, pool: Pool, kin: Kin, size: int) -> None:
+    """Of stores that hold as much as any, a replica asks the one in its zone."""
+    for store in kin.by_store:
+        if blocks.get(store, 0) * size == most:
+            node = kin.nodes[store]
+            places = kin.by_zone[int(pool.zones[node])]
+            found["remote_node"][places[found["node"][places] < most]] = node
+
+
+def write_far(found: Table[Found], pool: Pool, kin: Kin) -> None:
+    """Write down who is in another zone than the store that it could read."""
+    zones = pool.members["zone"][kin.places]
+    found["far"][kin.places] = pool.zones[found["remote_node"][kin.places]] != zones

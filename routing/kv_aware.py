@@ -29,9 +29,12 @@ from routing.waiting import coming, find_leader, take_cheaper, when_there
 
 @dataclass(frozen=True, slots=True)
 class KvAwareSettings:
-    """`itl_target_s` is the time between tokens that decode replicas should keep."""
+    """`itl_target_s` is the time between tokens that decode replicas should keep, `far_factor` how many times longer
+    blocks take to a node of another zone than to one of the same.
+    """
 
     itl_target_s: float = inf
+    far_factor: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class KvAware:
         self._index = index
         self._books = ledger.books
         self._lengths = lengths
-        self._view = View(rates, ledger.books)
+        self._view = View(rates, ledger.books, settings.far_factor)
 
     def route(self, request: RouteRequest, fleet: Fleet, now: float, rng: Rng) -> Decision:
         """The cheapest placement. See `Router`."""

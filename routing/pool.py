@@ -20,15 +20,18 @@ from routing.records import Column, Table, table
 
 
 class Member(NamedTuple):
-    """One replica. `fingerprint` and `node` are codes: equal or not. `kv_blocks` is infinite when it is not known.
+    """One replica. `fingerprint`, `node` and `zone` are codes: equal or not. `kv_blocks` is infinite when it is not
+    known.
 
     `chunk_tokens` are what a step computes of a prompt at most, `max_running` the most requests in a decode step. From
-    another node's store a token comes in `remote_token_s`, after `remote_latency_s`.
+    another node's store a token comes in `remote_token_s`, after `remote_latency_s`; all of it takes `far_factor` times
+    as long from another zone.
     """
 
     decodes: bool
     fingerprint: int
     node: int
+    zone: int
     max_model_len: int
     block_size: int
     kv_blocks: float
@@ -44,6 +47,15 @@ class Member(NamedTuple):
     host_token_s: float
     remote_latency_s: float
     remote_token_s: float
+    far_factor: float
+
+
+class Codes(NamedTuple):
+    """What tells replicas apart: see `Member`."""
+
+    fingerprint: int
+    node: int
+    zone: int
 
 
 class Report(NamedTuple):
@@ -67,12 +79,13 @@ class Kind(NamedTuple):
 
 
 class Kin(NamedTuple):
-    """Places of such replicas, and the same by store. `nodes` are the codes of the stores' nodes, of all that can be
-    reached: also of those where no replica is in the pool.
+    """Places of such replicas, the same by store and by the code of their zone. `nodes` are the codes of the stores'
+    nodes, of all that can be reached: also of those where no replica is in the pool.
     """
 
     places: Column
     by_store: Mapping[str, Sequence[int]]
+    by_zone: Mapping[int, Column]
     nodes: Mapping[str, int]
 
 
@@ -80,13 +93,14 @@ class Kin(NamedTuple):
 class Pool:
     """Entry `i` of every table is about replica `ids[i]`; `rows` is where the ledger's books tell of it.
 
-    `places` finds them by id; `nodes` are the nodes in the order of their codes. `sizes` are those of their blocks,
-    and `kinds` say where those are that can exchange blocks.
+    `places` finds them by id; `nodes` are the nodes in the order of their codes, and `zones` the codes of their zones.
+    `sizes` are those of their blocks, and `kinds` say where those are that can exchange blocks.
     """
 
     ids: Sequence[str]
     places: Mapping[str, int]
     nodes: Sequence[str]
+    zones: Column
     kinds: Mapping[Kind, Kin]
     sizes: Sequence[int]
     block_sizes: Sequence[int]
@@ -104,6 +118,7 @@ def pool_of(
     reports: Mapping[str, Report],
     rates: Rates,
     books: Books,
+    far_factor: float,
     others: Iterable[Replica] = (),
 ) -> Pool:
     """The tables of these replicas. The `others` are given no work, but their stores can be read."""
@@ -112,21 +127,33 @@ def pool_of(
     places = {replica_id: place for place, replica_id in enumerate(ids)}
     nodes = list(dict.fromkeys(replica.node_id for replica in connected))
     codes = {node_id: code for code, node_id in enumerate(nodes)}
+    zones = _zones(connected)
     return Pool(
         ids=ids,
         places=places,
         nodes=nodes,
-        kinds=_kinds(replicas, connected, codes),
+        zones=zones,
+        kinds=_kinds(replicas, connected, codes, zones),
         sizes=[replica.block_size_tokens for replica in replicas],
         block_sizes=sorted({replica.block_size_tokens for replica in replicas}),
         fingerprints=len({replica.kv_fingerprint for replica in replicas}),
-        members=table(_members(replicas, codes, rates), Member),
+        members=table(_members(replicas, codes, zones, rates, far_factor), Member),
         reports=reports_of(ids, reports),
         rows=books.rows(ids),
     )
 
 
-def _kinds(replicas: Sequence[Replica], connected: Sequence[Replica], codes: Mapping[str, int]) -> Mapping[Kind, Kin]:
+def _zones(connected: Sequence[Replica]) -> Column:
+    """The code of each node's zone, nodes as they come first: a node is in one zone."""
+    names = {replica.node_id: replica.zone for replica in reversed(connected)}
+    nodes = dict.fromkeys(replica.node_id for replica in connected)
+    codes = {zone: code for code, zone in enumerate(dict.fromkeys(names[node] for node in nodes))}
+    return np.array([codes[names[node]] for node in nodes], np.int64)
+
+
+def _kinds(
+    replicas: Sequence[Replica], connected: Sequence[Replica], codes: Mapping[str, int], zones: Column
+) -> Mapping[Kind, Kin]:
     found: dict[Kind, dict[str, list[int]]] = {}
     for place, replica in enumerate(replicas):
         found.setdefault(_kind(replica), {}).setdefault(replica.store, []).append(place)
@@ -136,9 +163,15 @@ def _kinds(replicas: Sequence[Replica], connected: Sequence[Replica], codes: Map
         if kind in found:
             found[kind].setdefault(replica.store, [])
             nodes[kind][replica.store] = codes[replica.node_id]
-    return {
-        kind: Kin(np.array([*chain(*by_store.values())]), by_store, nodes[kind]) for kind, by_store in found.items()
-    }
+    return {kind: _kin(by_store, nodes[kind], zones) for kind, by_store in found.items()}
+
+
+def _kin(by_store: Mapping[str, Sequence[int]], nodes: Mapping[str, int], zones: Column) -> Kin:
+    by_zone: dict[int, list[int]] = {}
+    for store, places in by_store.items():
+        by_zone.setdefault(int(zones[nodes[store]]), []).extend(places)
+    everywhere = np.array([*chain(*by_store.values())])
+    return Kin(everywhere, by_store, {zone: np.array(places, np.int64) for zone, places in by_zone.items()}, nodes)
 
 
 def _kind(replica: Replica) -> Kind:
@@ -150,25 +183,27 @@ def reports_of(ids: Sequence[str], reports: Mapping[str, Report]) -> Table[Repor
     return table([reports[replica_id] for replica_id in ids], Report)
 
 
-def _members(replicas: Sequence[Replica], codes: Mapping[str, int], rates: Rates) -> list[Member]:
-    fingerprints: dict[str, int] = {}
+def _members(
+    replicas: Sequence[Replica], codes: Mapping[str, int], zones: Column, rates: Rates, far_factor: float
+) -> list[Member]:
+    fingerprints = {name: code for code, name in enumerate(dict.fromkeys(each.kv_fingerprint for each in replicas))}
+    nodes = [codes[replica.node_id] for replica in replicas]
     return [
-        _member(
-            replica, rates, fingerprints.setdefault(replica.kv_fingerprint, len(fingerprints)), codes[replica.node_id]
-        )
-        for replica in replicas
+        _member(each, rates, Codes(fingerprints[each.kv_fingerprint], node, int(zones[node])), far_factor)
+        for each, node in zip(replicas, nodes, strict=True)
     ]
 
 
-def _member(replica: Replica, rates: Rates, fingerprint: int, node: int) -> Member:
+def _member(replica: Replica, rates: Rates, codes: Codes, far_factor: float) -> Member:
     profile = rates.profile
     prefill, load, step = (
         rates.factor(replica.replica_id, replica.role, metric) for metric in (Metric.PREFILL, Metric.LOAD, Metric.STEP)
     )
     return Member(
         decodes=replica.role is Role.DECODE,
-        fingerprint=fingerprint,
-        node=node,
+        fingerprint=codes.fingerprint,
+        node=codes.node,
+        zone=codes.zone,
         max_model_len=replica.max_model_len,
         block_size=replica.block_size_tokens,
         kv_blocks=replica.kv_blocks or inf,
@@ -184,4 +219,5 @@ def _member(replica: Replica, rates: Rates, fingerprint: int, node: int) -> Memb
         host_token_s=profile.kv_bytes_per_token / profile.host_bytes_per_s * load,
         remote_latency_s=profile.remote_latency_s,
         remote_token_s=profile.kv_bytes_per_token / profile.remote_bytes_per_s,
+        far_factor=far_factor,
     )

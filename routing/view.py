@@ -21,13 +21,15 @@ class View:
     """Owns the tables of the ready replicas of the latest fleet.
 
     `share` is how many requests the other gateways have for each of this one's: both are averaged over reports before
-    they are divided, because gateways are seldom busy at the same moment.
+    they are divided, because gateways are seldom busy at the same moment. `far_factor` is how many times longer blocks
+    take between zones than within one.
     """
 
-    def __init__(self, rates: Rates, books: Books) -> None:
+    def __init__(self, rates: Rates, books: Books, far_factor: float) -> None:
         self.share = self._others = self._own = 0.0
         self._rates = rates
         self._books = books
+        self._far_factor = far_factor
         self._fleet = Fleet({})
         self._reports: dict[str, Report] = {}
         self._books_version = books.version
@@ -52,7 +54,7 @@ class View:
         self._see(fleet)
         ready = [*fleet.ready(Role.PREFILL), *fleet.ready(Role.DECODE)]
         others = [replica for replica in fleet.replicas.values() if not replica.ready]
-        self.pool = pool_of(ready, self._reports, self._rates, self._books, others)
+        self.pool = pool_of(ready, self._reports, self._rates, self._books, self._far_factor, others)
         self._shape, self._made_at = _shape(fleet), now
         self._rates_version, self._books_version = self._rates.version, self._books.version
 
@@ -95,6 +97,7 @@ def _shape(fleet: Fleet) -> list[tuple[object, ...]]:
             replica.role,
             replica.ready,
             replica.node_id,
+            replica.zone,
             replica.kv_fingerprint,
             replica.block_size_tokens,
             replica.max_model_len,

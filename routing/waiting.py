@@ -14,6 +14,7 @@ from typing import NamedTuple
 from routing.block_keys import PromptKeys
 from routing.books import Booked
 from routing.costs import Found, Price
+from routing.found import write_far
 from routing.pool import Kin, Pool
 from routing.records import Table
 from routing.router import Coming
@@ -51,6 +52,7 @@ def when_there(pool: Pool, found: Table[Found], leader: Leader) -> Table[Found]:
         for store, places in kin.by_store.items():
             if leader.place in places:
                 _add(later, kin, store, leader)
+                write_far(later, pool, kin)
     return later
 
 

@@ -55,4 +55,5 @@ def choose_routing(config: BatonConfig) -> Routing:
 def _router(config: BatonConfig, index: KvIndex, ledger: Ledger, rates: Rates, lengths: OutputLengths) -> Router:
     if config.router.policy == "least_work":
         return LeastWork(LeastWorkSettings(decode_weight=config.router.decode_weight), ledger)
-    return KvAware(KvAwareSettings(itl_target_s=config.router.itl_target_s or inf), index, ledger, rates, lengths)
+    settings = KvAwareSettings(config.router.itl_target_s or inf, config.router.far_factor)
+    return KvAware(settings, index, ledger, rates, lengths)

@@ -137,6 +137,7 @@ class WorkerInfo(msgspec.Struct, array_like=True, frozen=True):
     home: Role | None = None  # None: the role it has
     role_epoch: int = 0
     pinned: bool = False
+    zone: str = ""  # nodes of one zone are near each other
 
 
 # Worker to gateway

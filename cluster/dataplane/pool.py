@@ -218,6 +218,7 @@ def _replica(replica_id: str, info: WorkerInfo, load: Load | None, fit: bool) ->
         replica_id=replica_id,
         role=Role(info.role),
         node_id=info.node_id,
+        zone=info.zone,
         kv_fingerprint=info.kv_fingerprint,
         block_size_tokens=info.block_size_tokens,
         max_model_len=info.max_model_len,

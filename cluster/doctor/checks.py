@@ -112,7 +112,9 @@ _SET_FLAGS = "source configs/ray_up/node.env before `ray start` on every node"
 def room(patient: Patient) -> Iterator[Finding]:
     """Every replica needs a place: CPUs, GPUs, resources and labels, on one node."""
     left = {node.name: dict(node.resources) for node in patient.nodes}
-    for name, pool in (("prefill", patient.config.prefill), ("decode", patient.config.decode)):
+    config = patient.config
+    gateways = PoolConfig.model_validate(config.gateway.model_dump(include={"replicas", "num_cpus", "label_selector"}))
+    for name, pool in (("prefill", config.prefill), ("decode", config.decode), ("gateway", gateways)):
         placed = 0
         for node in patient.nodes:
             if _selected(node, pool):

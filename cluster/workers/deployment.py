@@ -124,6 +124,7 @@ class WorkerReplica:
             replica_id=self._replica_id,
             role=self.role,
             node_id=ray.get_runtime_context().get_node_id(),
+            zone=ray.get_runtime_context().get_node_labels().get(self._config.router.zone_label, ""),
             engine=chosen.kind,
             store_address=store_address,
             kv_fingerprint=kv.digest(),

@@ -138,3 +138,11 @@ def test_selectors_are_rays(selector: str, places: int) -> None:
     assert rooms == (
         [] if places == 4 else [f"4 replicas asked for, 0 find room: each needs 4 CPU, 1 GPU labelled pool={selector}"]
     )
+
+
+def test_gateways_need_room_too() -> None:
+    (only,) = found(HEAD, PREFILL, DECODE, changes=("gateway.label_selector.pool=haed",))
+    assert (only.where, only.what) == (
+        "gateway pool",
+        "2 replicas asked for, 0 find room: each needs 2 CPU labelled pool=haed",
+    )

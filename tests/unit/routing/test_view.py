@@ -16,7 +16,7 @@ def fleet(others: int) -> Fleet:
 
 def test_an_equal_gateway_has_an_equal_share_though_neither_is_busy_when_the_other_is() -> None:
     ledger = Ledger()
-    view = View(Rates(PROFILE), ledger.books)
+    view = View(Rates(PROFILE), ledger.books, far_factor=2.0)
     for number in range(400):
         lease = (
             ledger.reserve(Decision("d", None, ""), RouteRequest("r", 64, 16), float(number))
