@@ -104,3 +104,11 @@ def test_the_manifest_holds_a_serve_file_and_the_nodes_environment(tmp_path: Pat
         assert pod["terminationGracePeriodSeconds"] > config.timeouts.drain_s
         assert pod["volumes"][0]["emptyDir"] == {"medium": "Memory", "sizeLimit": "40Gi"}
         assert config.store.bytes < 40 * 2**30
+
+
+@pytest.mark.parametrize("file", [*RAY_UP, CONFIGS.parent / "docs" / "deploy.md"], ids=lambda file: file.name)
+def test_what_people_run_on_the_head_shows_the_token(file: Path) -> None:
+    """Ray's tools send it only where they are told to, and a node with it in its home refuses who does not."""
+    commands = re.findall(r"ray exec \S+ '(.*)'", file.read_text())
+    assert len(commands) == 2
+    assert [each for each in commands if "RAY_AUTH_MODE=token" not in each] == []
