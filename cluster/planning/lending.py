@@ -29,7 +29,7 @@ class Lending:
         events = self._simulation.events
         members = [Member(site.replica(0), site.settings.role) for site in self._simulation.sites.values()]
         for change in self._controller.decide(members, events.now):
-            self._simulation.sites[change.replica_id].role = change.role
+            self._simulation.lend(change.replica_id, change.role)
             self.history.append(Lent(events.now, change))
         if len(events):
             events.at(events.now + self._interval_s, self._look)

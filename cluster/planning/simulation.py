@@ -16,10 +16,11 @@ from cluster.planning.itl_histogram import ItlHistogram
 from cluster.planning.job import Job
 from cluster.planning.outcome import Outcome, Record, WorkerOutcome
 from cluster.planning.settings import ClusterSettings, WorkerSettings
+from cluster.planning.sight import Sight
 from cluster.planning.site import KV_FINGERPRINT, Site, build_worker
 from cluster.planning.step import StepEnd
 from cluster.planning.trace import Trace, TraceRequest
-from routing.fleet import Fleet, store_of
+from routing.fleet import Role, store_of
 from routing.index import KvIndex, Tier
 
 
@@ -49,6 +50,7 @@ class Simulation:
         self._given: dict[str, int] = {}
         self._hosts: dict[str, HostCache] = {}
         self._waits = 0
+        self._sights = [Sight(self.sites, number, settings.network.report_period_s) for number in range(len(gateways))]
         self._build()
 
     def run(self) -> Outcome:
@@ -66,12 +68,18 @@ class Simulation:
     def kill(self, replica_id: str) -> None:
         """A worker dies now. Its gateways know at once, and place what it had elsewhere."""
         site = self.sites.pop(replica_id)
+        self._look_anew()
         lost = site.kill()
         for gateway in self._gateways:
             gateway.lost(replica_id)
         for job in lost:
             if (attempt := self._attempts.get(job)) is not None:
                 self._leg_lost(attempt, job, replica_id)
+
+    def lend(self, replica_id: str, role: Role) -> None:
+        """A worker is given work of this role from now on."""
+        self.sites[replica_id].role = role
+        self._look_anew()
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         """Do something at a time of the simulation."""
@@ -145,8 +153,7 @@ class Simulation:
 
     def _place(self, wish: Wish) -> None:
         which = wish.number % len(self._gateways)
-        fleet = Fleet({name: site.replica(which) for name, site in self.sites.items()})
-        placed = self._gateways[which].place(wish, fleet, self.events.now)
+        placed = self._gateways[which].place(wish, self._sights[which].fleet(self.events.now), self.events.now)
         record, predicted = self.records[wish.number], placed.decision.predicted
         if predicted is not None and not record.attempts and not wish.waits:
             record.predicted_ttft_s = predicted.ttft_s
@@ -259,6 +266,10 @@ class Simulation:
         wish = attempt.wish
         exclude, emitted = wish.exclude | {replica_id}, wish.emitted + job.emitted
         self._place(Wish(wish.number, wish.request, wish.max_tokens, wish.block_size_tokens, exclude, emitted))
+
+    def _look_anew(self) -> None:
+        for sight in self._sights:
+            sight.look_anew()
 
     def _gateway(self, attempt: Attempt) -> Gateway:
         return self._gateways[attempt.decode.gateway]
