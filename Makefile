@@ -66,7 +66,7 @@ lint: $(READY) ## lint, types, import contracts
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-.PHONY: bench-peers bench-gateway bench-overload bench-connector bench-copies bench-hot-prefix bench-prediction bench-fidelity bench-pd bench-router bench-routing bench-lending bench-pools bench-plan bench-reuse bench-eviction bench-store stress-store fuzz soak chaos chaos-real chaos-no-prefill conformance
+.PHONY: bench-peers bench-gateway bench-overload bench-connector bench-copies bench-hot-prefix bench-prediction bench-fidelity bench-pd bench-router bench-routing bench-lending bench-pools bench-plan bench-simulator bench-reuse bench-eviction bench-store stress-store fuzz soak chaos chaos-real chaos-no-prefill conformance
 
 bench-peers: .peers/dynamo/.ready .peers/transfer/.ready .peers/conformance/.ready ## install the rivals and clients that the benchmarks compare with
 
@@ -108,6 +108,9 @@ bench-pools: $(READY) ## lending live: eight simulated workers on real Ray as tr
 
 bench-plan: $(READY) ## planned ratios against the best of all, on recorded and described workloads, 8 and 32 replicas (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.plan $(ARGS)
+
+bench-simulator: $(READY) ## how fast clusters are simulated, beside Dynamo's replay, and a thousand replicas (ARGS=--quick)
+	$(BIN)/python -m tests.benchmarks.simulator $(ARGS)
 
 bench-reuse: $(READY) ## how much of a real trace is not computed again with host memory, on one node and on eight (ARGS=--quick)
 	$(BIN)/python -m tests.benchmarks.reuse $(ARGS)

@@ -19,7 +19,7 @@ from dynamo.replay import run_trace_replay
 a = json.loads(sys.argv[1])
 engine = {"num_gpu_blocks": a["blocks"], "block_size": a["block_size"]}
 kind = dict(arrival_speedup_ratio=a["speed"], trace_block_size=512, sla_ttft_ms=a["ttft_ms"], sla_itl_ms=a["itl_ms"],
-            router_mode=a["mode"], capture_per_request=True)
+            router_mode=a["mode"], capture_per_request=a["per_request"])
 if a["bytes_per_token"]:
     engine["kv_transfer_bytes_per_token"] = a["bytes_per_token"]
     engine["kv_transfer_bandwidth"] = a["transfer_bytes_per_s"] / 1e9
@@ -29,13 +29,14 @@ if a["prefill"]:
                  num_prefill_workers=a["prefill"], num_decode_workers=a["decode"])
 else:
     roles = dict(extra_engine_args={"engine": engine}, num_workers=a["decode"])
-began = time.monotonic()
+began, cpu_s = time.monotonic(), time.process_time()
 report = run_trace_replay([a["trace"]], **kind, **roles)
+wall_s, cpu_s = time.monotonic() - began, time.process_time() - cpu_s
 workers = {}
-for r in report.per_request:
+for r in report.per_request if a["per_request"] else ():
     key = r["prefill_worker_idx"] if a["prefill"] else r["decode_worker_idx"]
     workers[str(key)] = workers.get(str(key), 0) + r["input_length"] - r["reused_input_tokens"]
-json.dump({"summary": report.summary, "computed": workers, "wall_s": time.monotonic() - began}, sys.stdout)
+json.dump({"summary": report.summary, "computed": workers, "wall_s": wall_s, "cpu_s": cpu_s}, sys.stdout)
 """
 
 
@@ -47,7 +48,7 @@ class ReplayFailed(RuntimeError):
 class Replay:
     """One run. `mode` is "kv_router" or "round_robin"; without prefill workers the others do everything.
 
-    Transfers cost nothing when a token has no bytes.
+    Transfers cost nothing when a token has no bytes. Without `per_request` it keeps sums only.
     """
 
     trace: str
@@ -61,11 +62,15 @@ class Replay:
     itl_ms: float
     bytes_per_token: int
     transfer_bytes_per_s: float
+    per_request: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Its figures, in our units. `imbalance` is of the prompt tokens each worker computed."""
+    """Its figures, in our units. `imbalance` is of the prompt tokens each worker computed, 0 where it kept sums only.
+
+    `wall_s` and `cpu_s` are of the replay itself, with reading the trace.
+    """
 
     requests: int
     reuse: float
@@ -75,6 +80,7 @@ class Replayed:
     good: int
     imbalance: float
     wall_s: float
+    cpu_s: float
 
 
 def replay(order: Replay) -> Replayed:
@@ -93,6 +99,7 @@ def replay(order: Replay) -> Replayed:
         ttft_p99_s=summary["p99_ttft_ms"] / 1000,
         itl_p99_s=summary["p99_itl_ms"] / 1000,
         good=summary["goodput_completed_requests"],
-        imbalance=max(computed) * len(computed) / sum(computed),
+        imbalance=max(computed) * len(computed) / sum(computed) if computed else 0.0,
         wall_s=said["wall_s"],
+        cpu_s=said["cpu_s"],
     )
