@@ -71,14 +71,14 @@ class Places:
                 return REFUSED
             return sets.number(mask)
 
-        moved, refused = self._move(keys, with_bit)
+        moved, refused = self._move(keys, with_bit, NOWHERE)
         self._held += moved
         return refused
 
     def remove(self, bit: int, keys: PackedKeys) -> None:
         """These keys are not in that place (any more)."""
         sets = self._sets
-        moved, _ = self._move(keys, lambda old: sets.number(sets.masks[old] & ~bit))
+        moved, _ = self._move(keys, lambda old: sets.number(sets.masks[old] & ~bit), sets.known(bit))
         self._held -= moved
         self._tidy()
 
@@ -94,10 +94,15 @@ class Places:
         self._tidy()
         return refused
 
-    def _move(self, keys: PackedKeys, other: Callable[[int], int]) -> tuple[int, int]:
-        """Each key moves from its set to the `other`; how many moved and how many were refused."""
+    def _move(self, keys: PackedKeys, other: Callable[[int], int], mostly: int | None) -> tuple[int, int]:
+        """Each key moves from its set to the `other`; how many moved and how many were refused.
+
+        Where they are `mostly` in one set, saying so saves a call.
+        """
         moving = np.frombuffer(keys, np.uint64)
         batch = self._sets.begin()
+        if mostly is not None:
+            self._sets.say(mostly, other(mostly))
         done = moved = refused = 0
         while True:
             step = self._entries.move(self._sets.rows, batch, moving, done)

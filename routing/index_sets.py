@@ -67,6 +67,10 @@ class PlaceSets:
                 self.rows = np.concatenate([self.rows, np.zeros_like(self.rows)])
         return number
 
+    def known(self, mask: int) -> int | None:
+        """The number of the set with this mask, None when no key lies in exactly these places."""
+        return self._numbers.get(mask)
+
     def release(self, numbers: Iterable[int]) -> None:
         """Those of them in which no key lies are given back."""
         for number in numbers:

@@ -1,9 +1,10 @@
 """The compiled loops of `cluster.planning.device_cache` over the blocks of a whole prompt.
 
-A block is an entry: `keys` and `references` give each its content and how many need it. `slots` is a hash table of
-entries that have a key (open addressing, linear probing): an entry plus one, or 0. Entries that nobody needs are a
-ring, from the one used longest ago to the latest, by `older` and `newer`; its joint is the entry after the last. The
-entry after that begins the chain of those without a key.
+A block is an entry: `keys` and `references` give each its content and how many need it, -1 for one without a key.
+`slots` is a hash table of entries that have a key (open addressing, linear probing): an entry plus one, or 0. Entries
+that nobody needs are a ring, from the one used longest ago to the latest, by `older` and `newer`; its joint is the
+entry after the last. The entry after that begins the chain of those without a key. They are given out in the order in
+which the prompts before had them, so a prompt's next key is mostly the next entry's: that is looked at first.
 """
 
 from typing import Final, NamedTuple
@@ -34,15 +35,17 @@ def blocks_of(count: int) -> Blocks:
     newer[count + 1] = 0
     older = np.full(count + 1, count, np.int32)
     return Blocks(
-        np.zeros(_SLOTS * count, np.int32), np.zeros(count, np.uint64), np.zeros(count, np.int32), older, newer
+        np.zeros(_SLOTS * count, np.int32), np.zeros(count, np.uint64), np.full(count, -1, np.int32), older, newer
     )
 
 
 @compiled
 def prefix(blocks: Blocks, prompt: Keys) -> int:
     """How many of the first keys are here."""
+    entry = -1
     for count in range(len(prompt)):
-        if not blocks.slots[_slot(blocks.slots, blocks.keys, prompt[count])]:
+        entry = _entry(blocks, prompt[count], entry)
+        if entry < 0:
             return count
     return len(prompt)
 
@@ -50,9 +53,9 @@ def prefix(blocks: Blocks, prompt: Keys) -> int:
 @compiled
 def idle_among(blocks: Blocks, prompt: Keys) -> int:
     """How many of these, which are all here, nobody needs."""
-    count = 0
+    count, entry = 0, -1
     for key in prompt:
-        entry = blocks.slots[_slot(blocks.slots, blocks.keys, key)] - 1
+        entry = _entry(blocks, key, entry)
         count += blocks.references[entry] == 0
     return count
 
@@ -60,9 +63,10 @@ def idle_among(blocks: Blocks, prompt: Keys) -> int:
 @compiled
 def hold(blocks: Blocks, prompt: Keys) -> int:
     """Somebody needs these, which are all here; how many nobody needed before."""
-    woken = 0
+    woken, entry = 0, -1
     for key in prompt:
-        woken += _wake(blocks, blocks.slots[_slot(blocks.slots, blocks.keys, key)] - 1)
+        entry = _entry(blocks, key, entry)
+        woken += _wake(blocks, entry)
     return woken
 
 
@@ -90,9 +94,9 @@ def publish(blocks: Blocks, prompt: Keys) -> tuple[Keys, int]:
 @compiled
 def release(blocks: Blocks, prompt: Keys) -> int:
     """One less needs these, the last key first; how many nobody needs now."""
-    rested, joint = 0, len(blocks.older) - 1
+    rested, joint, entry = 0, len(blocks.older) - 1, -1
     for number in range(len(prompt) - 1, -1, -1):
-        entry = blocks.slots[_slot(blocks.slots, blocks.keys, prompt[number])] - 1
+        entry = _entry(blocks, prompt[number], entry)
         blocks.references[entry] -= 1
         if blocks.references[entry] == 0:
             latest = blocks.older[joint]
@@ -112,6 +116,7 @@ def evict(blocks: Blocks, count: int) -> Keys:
         evicted[number] = blocks.keys[entry]
         _unlink(blocks, entry)
         _clear(blocks, _slot(blocks.slots, blocks.keys, blocks.keys[entry]))
+        blocks.references[entry] = -1
         blocks.newer[entry] = blocks.newer[free]
         blocks.newer[free] = entry
     return evicted
@@ -120,12 +125,24 @@ def evict(blocks: Blocks, count: int) -> Keys:
 @compiled
 def among(blocks: Blocks, keys: Keys, here: bool) -> Keys:
     """Those of the keys that are here, or those that are not."""
-    found, count = np.empty(len(keys), np.uint64), 0
+    found, count, entry = np.empty(len(keys), np.uint64), 0, -1
     for key in keys:
-        if (blocks.slots[_slot(blocks.slots, blocks.keys, key)] > 0) == here:
+        entry = _entry(blocks, key, entry)
+        if (entry >= 0) == here:
             found[count] = key
             count += 1
     return found[:count]
+
+
+@compiled
+def _entry(blocks: Blocks, key: np.uint64, near: int) -> int:
+    """The key's entry, or -1. It is mostly behind the entry `near`, or before it when a prompt is taken backwards."""
+    keys, references = blocks.keys, blocks.references
+    if near + 1 < len(keys) and keys[near + 1] == key and references[near + 1] >= 0:
+        return near + 1
+    if near > 0 and keys[near - 1] == key and references[near - 1] >= 0:
+        return near - 1
+    return int(blocks.slots[_slot(blocks.slots, keys, key)]) - 1
 
 
 @compiled

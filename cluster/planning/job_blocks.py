@@ -66,17 +66,23 @@ class JobBlocks:
         self.device.publish(job.keys[job.published : full])
         job.published = full
 
+    def most_growth(self, jobs: int, steps: int) -> int:
+        """No less than what it takes to decode `steps` tokens more of each of so many jobs."""
+        return jobs * -(-steps // self._size)
+
     def growth(self, jobs: Iterable[Job], steps: int) -> int:
         """Blocks it takes to decode `steps` tokens more of each. The token made last needs none before the next."""
-        return sum(max(0, -(-(job.context_tokens + steps - 1) // self._size) - job.blocks) for job in jobs)
+        size, more = self._size, steps - 1
+        return sum([max(0, -(-(job.context_tokens + more) // size) - job.blocks) for job in jobs])
 
     def grow(self, job: Job, steps: int) -> None:
         """`steps` tokens of a job were decoded."""
-        grown = self.growth((job,), steps)
-        if grown:
+        tokens = job.context_tokens + steps - 1
+        grown = -(-tokens // self._size) - job.blocks
+        if grown > 0:
             self.device.allocate(grown)
             job.blocks += grown
-        self.publish(job, job.context_tokens + steps - 1)
+        self.publish(job, tokens)
 
     def release(self, job: Job) -> None:
         """A job gives up all its blocks."""

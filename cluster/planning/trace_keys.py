@@ -16,8 +16,8 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 def keys_of_blocks(ids: "array[int]", parts: int) -> "array[int]":
     """`parts` keys for each id, in order, as unsigned 64-bit integers."""
-    numbers = np.asarray(ids, dtype=np.uint64).repeat(parts) * np.uint64(parts)
-    numbers += np.tile(np.arange(parts, dtype=np.uint64), len(ids))
+    firsts = np.asarray(ids, dtype=np.uint64) * np.uint64(parts)
+    numbers = np.add.outer(firsts, np.arange(parts, dtype=np.uint64)).ravel()
     keys = array("Q")
     keys.frombytes(_mix(numbers).tobytes())
     return keys

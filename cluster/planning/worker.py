@@ -155,7 +155,7 @@ class Worker:
 
     def _admit(self, budget: int, chunks: list[Chunk]) -> list[Load]:
         loads: list[Load] = []
-        reserved = self._blocks.growth(self._decoding, 1)
+        reserved = self._blocks.growth(self._decoding, 1) if self._waiting else 0
         while self._waiting and budget > 0 and self.running < self._settings.max_running:
             job = self._waiting[0]
             if not self._blocks.place(job, reserved):
@@ -197,18 +197,25 @@ class Worker:
     def _steps_together(self) -> int:
         """As many as bring no end before the last, and for which there are blocks."""
         steps = min(job.left for job in self._decoding)
-        while steps > 1 and self._blocks.growth(self._decoding, steps) > self.device.available:
+        while steps > 1 and not self._has_room(steps):
             steps //= 2
         return steps
 
     def _make_room(self) -> None:
         """Send the latest arrivals back until each decoding job can have its next token."""
-        while self._decoding and self._blocks.growth(self._decoding, 1) > self.device.available:
+        while self._decoding and not self._has_room(1):
             victim = max((*self._decoding, *self._prefilling), key=lambda job: job.admitted)
             self._take_out(victim)
             victim.target, victim.phase = victim.context_tokens, Phase.WAITING
             self._waiting.appendleft(victim)
             self.totals.preempted += 1
+
+    def _has_room(self, steps: int) -> bool:
+        """Whether all that decode can have so many tokens more; the bound is known sooner, and mostly enough."""
+        available = self.device.available
+        if self._blocks.most_growth(len(self._decoding), steps) <= available:
+            return True
+        return self._blocks.growth(self._decoding, steps) <= available
 
     def _end_chunks(self, step: Step) -> list[Job]:
         """Advance prompts; those that are complete make a token and decode from now on."""
