@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = ("#9ecae1", "#08519c", "#fd8d3c", "#a63603")
+TICKS = 12
+"""As many have room for their labels."""
+
+PLATE = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+"""Under a name, so that lines do not run through it."""
 
 
 def draw(trials: Sequence[Trial], chosen: Topology, load: float, slo: Slo, title: str, file: Path) -> None:
@@ -26,15 +31,15 @@ def draw(trials: Sequence[Trial], chosen: Topology, load: float, slo: Slo, title
     for colour, one in zip(COLOURS, loads, strict=False):
         _line(axes, [trial for trial in trials if trial.ask.load == one], one, colour)
     _name(axes, [trial for trial in trials if trial.ask.load == load], chosen)
-    shown = sorted({trial.topology for trial in trials})
+    shown = _labelled(sorted({trial.topology for trial in trials}), chosen)
     axes.set_xticks([each.prefill for each in shown], [_tick(each) for each in shown])
     axes.set_xlabel("replicas for prefill : for decode (agg.: every replica does both)")
     axes.set_ylabel(f"goodput, requests/s (TTFT ≤ {slo.ttft_s:g} s and mean ITL ≤ {1000 * slo.itl_s:g} ms)")
     axes.set_title(title)
     axes.set_ylim(bottom=0)
-    axes.margins(y=0.15)
+    axes.margins(x=0.09, y=0.15)
     axes.grid(axis="y", alpha=0.3)
-    figure.legend(title="load", loc="outside lower center", ncols=3, fontsize=7)
+    figure.legend(title="load (dotted: all that comes)", loc="outside lower center", ncols=3, fontsize=7)
     figure.savefig(file)
 
 
@@ -62,7 +67,16 @@ def _name(axes: "Axes", trials: Sequence[Trial], chosen: Topology) -> None:
             text = f"chosen: {text}"
         place = (0, 16) if not away else (34 * (trial.topology.prefill - chosen.prefill), -34)
         line = {"arrowstyle": "-", "linewidth": 0.6}
-        axes.annotate(text, point, place, textcoords="offset points", ha="center", fontsize=8, arrowprops=line)
+        axes.annotate(
+            text, point, place, textcoords="offset points", ha="center", fontsize=8, arrowprops=line, bbox=PLATE
+        )
+
+
+def _labelled(shown: Sequence[Topology], chosen: Topology) -> list[Topology]:
+    """Those whose labels have room: the choice, aggregated, and others far enough from both."""
+    named = [shown[0], chosen]
+    apart = chosen.replicas / TICKS
+    return [each for each in shown if each in named or all(abs(each.prefill - n.prefill) >= apart for n in named)]
 
 
 def _tick(topology: Topology) -> str:
