@@ -10,7 +10,7 @@ from multiprocessing import get_context
 
 from cluster.planning.planner.question import Question
 from cluster.planning.planner.trial import Ask, Trial, Try, run_trial
-from routing.warm_up import warm_up
+from cluster.planning.warm_up import warm_up
 
 
 @contextmanager
