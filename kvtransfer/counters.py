@@ -28,6 +28,7 @@ class StoreCounters:
 
     failed_handoffs: int = 0
     late_handoffs: int = 0
+    refused_connections: int = 0  # of who would be another store
     checksum_failures: Counter[ChecksumPlace] = field(default_factory=Counter)  # blocks
     traffic: dict[tuple[Direction, Medium], Moved] = field(default_factory=dict)
 

@@ -12,6 +12,9 @@ import msgspec
 from kvtransfer.errors import FrameInvalid, FrameTooLarge
 
 LENGTH_BYTES = 4
+TLS_RECORD = b"\x16\x03"
+"""How a connection begins whose peer speaks TLS."""
+
 DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
@@ -25,6 +28,8 @@ def frame(body: bytes) -> bytes:
 def body_length(prefix: bytes | bytearray, max_frame_bytes: int) -> int:
     """The length a prefix announces. Raises `FrameTooLarge`."""
     length = int.from_bytes(prefix, "little")
+    if length > max_frame_bytes and prefix.startswith(TLS_RECORD):
+        raise FrameInvalid("the peer speaks TLS, and security.tls is not set here")
     if length > max_frame_bytes:
         raise FrameTooLarge(length, max_frame_bytes)
     return length

@@ -133,3 +133,4 @@ class StoreStatistics(msgspec.Struct, frozen=True, tag="store_statistics"):
     disk_unkept_blocks: int = 0
     disk_failed_writes: int = 0
     disk_damaged_files: int = 0
+    refused_connections: int = 0

@@ -107,5 +107,6 @@ class StoreSession:
             traffic=[Traffic(way, via, moved.blocks, moved.bytes) for (way, via), moved in counters.traffic.items()],
             oldest_pin=store.oldest_pin(),
             oldest_writing=store.oldest_writing(),
+            refused_connections=counters.refused_connections,
             **({} if store.disk is None else store.disk.statistics()),
         )

@@ -106,3 +106,7 @@ class Store(InspectedBooks):
     def count_pushed(self, blocks: int, via: Medium) -> None:
         """Blocks went over the network."""
         self.counters.moved("pushed", via, blocks, blocks * self._slot_bytes)
+
+    def count_refused(self) -> None:
+        """Somebody who would be another store was not let in."""
+        self.counters.refused_connections += 1

@@ -83,6 +83,10 @@ class BlockSource(Protocol):
         """So many blocks are on their way to a peer."""
         ...
 
+    def count_refused(self) -> None:
+        """Somebody was not let in."""
+        ...
+
     def leave(self, handoff_id: str) -> None:
         """The peer wants nothing more of a hand-off whose keys `announced` gave."""
         ...

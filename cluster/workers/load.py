@@ -33,6 +33,7 @@ STORE_GAUGES: Mapping[str, str] = {
     "store_distrusted_blocks": "distrusted_blocks",
     "store_failed_handoffs": "failed_handoffs",
     "store_late_handoffs": "late_handoffs",
+    "store_refused_connections": "refused_connections",
     "store_disk_blocks": "disk_blocks",
     "store_disk_written_blocks": "disk_written_blocks",
     "store_disk_read_blocks": "disk_read_blocks",

@@ -15,6 +15,7 @@ from functools import partial
 from kvtransfer.errors import FrameTruncated
 from kvtransfer.framing import FrameBuffer, frame
 from kvtransfer.tasks import outlast
+from kvtransfer.transports.readiness import until_readable
 
 READ_BYTES = 128 * 1024
 
@@ -60,10 +61,17 @@ class FrameSocket:
         """The next frame's body; None at the end of the stream. Raises `FramingError`, `TimeoutError` and `OSError`."""
         while (body := self._buffer.next_frame()) is None:
             async with asyncio.timeout(self._stall_s):
-                data = await self._loop.sock_recv(self._sock, READ_BYTES)
+                data = await self._some()
             if not self._take(data):
                 return None
         return body
+
+    async def _some(self) -> bytes:
+        while True:
+            try:
+                return self._sock.recv(READ_BYTES)
+            except BlockingIOError:
+                await until_readable(self._sock)
 
     async def deliver(self, handle: Handle) -> None:
         """Have all further frames handled, until the end of the stream. Raises what `receive` raises, and `handle`."""

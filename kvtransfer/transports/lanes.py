@@ -6,6 +6,7 @@ several cores. The kernel's own timeouts end a call that moves nothing for `stal
 
 import contextlib
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ class LaneSocket:
     def __init__(self, sock: socket.socket, stall_s: float) -> None:
         self.received_at = time.monotonic()
         self._sock = sock
-        sock.setblocking(True)
+        sock.settimeout(stall_s if isinstance(sock, ssl.SSLSocket) else None)  # TLS waits by itself
         timeout = struct.pack("ll", int(stall_s), int(stall_s % 1 * 1e6))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
@@ -58,7 +59,7 @@ class LaneSocket:
         while not prefix:
             try:
                 prefix = self._sock.recv(LENGTH_BYTES)
-            except BlockingIOError:
+            except (BlockingIOError, TimeoutError):
                 continue  # an idle lane: whether the peer lives is for the control connection to find out
             if not prefix:
                 return None

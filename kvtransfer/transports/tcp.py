@@ -5,10 +5,13 @@ session: a control connection and `streams` lanes, over which every pull spreads
 """
 
 import asyncio
+import logging
 import socket
 from urllib.parse import urlsplit
 
+from kvtransfer.errors import StoreRefused
 from kvtransfer.greeting import Gatekeeper
+from kvtransfer.refusals import Refusals
 from kvtransfer.tasks import TaskSet
 from kvtransfer.transport import Asked, BlockSink, BlockSource, HandoffState, PullResult
 from kvtransfer.transports.frame_socket import prepare
@@ -17,6 +20,8 @@ from kvtransfer.transports.tcp_dial import Dial, resolve
 from kvtransfer.transports.tcp_listener import Listener
 from kvtransfer.transports.tcp_pull import PullSession
 from kvtransfer.transports.tcp_settings import TcpSettings
+
+logger = logging.getLogger(__name__)
 
 
 class TcpTransport:
@@ -44,6 +49,7 @@ class TcpTransport:
         self._listener: Listener | None = None
         self._peers: dict[str, PullSession] = {}
         self._tasks = TaskSet()
+        self._refusals = Refusals(logger, "cannot pull from %s: %s")
 
     @property
     def address(self) -> str:
@@ -105,6 +111,8 @@ class TcpTransport:
         finally:
             if self._peers.get(address) is session:
                 del self._peers[address]
+            if isinstance(session.fault, StoreRefused):
+                self._refusals.note(address, str(session.fault))
 
     def __repr__(self) -> str:
         return f"<TcpTransport {self._address} peers={len(self._peers)} accepted={self.accepted}>"

@@ -2,13 +2,16 @@
 
 import asyncio
 import socket
+import ssl
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvtransfer.errors import StoreLost
+from kvtransfer.errors import StoreLost, StoreRefused
 from kvtransfer.greeting import MAX_GREETING_BYTES, answer, verdict
+from kvtransfer.tls import reason
 from kvtransfer.transports.frame_socket import FrameSocket, prepare
 from kvtransfer.transports.tcp_settings import TcpSettings
+from kvtransfer.transports.tls_handshake import shake_hands
 
 Where = tuple[Any, ...]
 """A socket address of the family it was resolved for."""
@@ -32,14 +35,24 @@ class Dial:
         sock = self.open()
         try:
             await asyncio.get_running_loop().sock_connect(sock, self.where)
+            if self.settings.tls is not None:
+                sock = await shake_hands(sock, self.settings.tls.dialling())
             connection = FrameSocket(sock, MAX_GREETING_BYTES, self.settings.stall_s)
             await connection.send(answer(await _body(connection), self.secret, self.fingerprint, "store"))
             verdict(await _body(connection))
+        except ssl.SSLError as error:  # whether it believes us, the peer says after the handshake
+            sock.close()
+            raise StoreRefused(reason(error)) from None
         except BaseException:
             sock.close()
             raise
         connection.allow(self.settings.max_frame_bytes)
         return connection
+
+    def secured(self, sock: socket.socket) -> socket.socket:
+        """The connected socket, with TLS on it where it is spoken; the handshake is still to come."""
+        tls = self.settings.tls
+        return sock if tls is None else tls.dialling().wrap_socket(sock, do_handshake_on_connect=False)
 
     def open(self) -> socket.socket:
         """A socket for another connection to the peer, not connected yet."""

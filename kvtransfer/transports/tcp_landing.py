@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,7 @@ from kvtransfer.transports.lanes import LaneSocket
 from kvtransfer.transports.tcp_dial import Dial
 from kvtransfer.transports.tcp_frames import Join, encode, payload
 from kvtransfer.transports.tcp_settings import TcpSettings
+from kvtransfer.transports.tls_handshake import shake_hands_here
 
 Landed = Callable[[int, Sequence[int], int], None]
 """Told in the loop: a pull, the positions that are whole now (none when their lane broke), their bytes."""
@@ -52,8 +54,11 @@ class LandingLane:
         try:
             self._sock.settimeout(self._settings.connect_s)
             self._sock.connect(dial.where)
+            self._sock = dial.secured(self._sock)
             if self._is_shut:  # before there was a connection to shut
                 return
+            if isinstance(self._sock, ssl.SSLSocket):
+                shake_hands_here(self._sock)
             lane = self._lane = LaneSocket(self._sock, self._settings.stall_s)
             lane.send([memoryview(frame(answer(_body(lane), dial.secret, dial.fingerprint, "store lane")))])
             verdict(_body(lane))

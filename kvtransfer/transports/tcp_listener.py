@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from kvtransfer.errors import FramingError, StoreRefused
 from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome
+from kvtransfer.refusals import Refusals
 from kvtransfer.tasks import TaskSet
 from kvtransfer.transport import BlockSource
 from kvtransfer.transports.frame_socket import FrameSocket, prepare
@@ -16,6 +17,7 @@ from kvtransfer.transports.nixl import NixlAgent
 from kvtransfer.transports.tcp_frames import Join, encode, first_from_destination
 from kvtransfer.transports.tcp_push import PushSession, refuse
 from kvtransfer.transports.tcp_settings import TcpSettings
+from kvtransfer.transports.tls_handshake import shake_hands
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ class Listener:
         self._nixl = nixl
         self._sessions: dict[bytes, PushSession] = {}
         self._tasks = TaskSet()
+        self._refusals = Refusals(logger)
 
     @property
     def connections(self) -> int:
@@ -68,7 +71,7 @@ class Listener:
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._sock.accept()
+            sock, address = self._sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -76,22 +79,45 @@ class Listener:
             self._loop.remove_reader(self._sock.fileno())
             self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
         else:
-            self._accepted(sock)
+            self._accepted(sock, str(address[0]))
 
-    def _accepted(self, sock: socket.socket) -> None:
+    def _accepted(self, sock: socket.socket, host: str) -> None:
         if self.connections >= self._settings.max_connections:
             logger.warning("a store is turned away: %d connections are open", self.connections)
             sock.close()
         else:
-            self._tasks.spawn(self._serve(sock)).add_done_callback(lambda _: sock.close())
+            self._tasks.spawn(self._admit(sock, host)).add_done_callback(lambda _: sock.close())
 
-    async def _serve(self, sock: socket.socket) -> None:
-        """Never raises for the peer's faults: they are logged, told to the peer and end the connection."""
-        name = "a newcomer"
+    async def _admit(self, sock: socket.socket, host: str) -> None:
+        """With TLS first, where it is spoken. Whoever cannot has no way to be told why."""
         prepare(sock, self._settings.socket_buffer_bytes, self._settings.stall_s)
+        greeted_by = self._loop.time() + self._settings.connect_s
+        try:
+            async with asyncio.timeout_at(greeted_by):
+                secured = await self._secured(sock)
+        except StoreRefused as error:
+            self._refused(host, str(error))
+        except TimeoutError:
+            self._refused(host, f"no TLS within {self._settings.connect_s:g} s, which security.tls asks for")
+        except OSError as error:
+            logger.info("%s is gone: %s", host, error or type(error).__name__)
+        else:
+            await self._serve(secured, host, greeted_by)
+
+    async def _secured(self, sock: socket.socket) -> socket.socket:
+        tls = self._settings.tls
+        return sock if tls is None else await shake_hands(sock, tls.accepting(), server_side=True)
+
+    def _refused(self, host: str, why: str) -> None:
+        self._refusals.note(host, why)
+        self._source.count_refused()
+
+    async def _serve(self, sock: socket.socket, host: str, greeted_by: float) -> None:
+        """Never raises for the peer's faults: they are logged, told to the peer and end the connection."""
+        name = host
         connection = FrameSocket(sock, MAX_GREETING_BYTES, self._settings.stall_s)
         try:
-            async with asyncio.timeout(self._settings.connect_s):
+            async with asyncio.timeout_at(greeted_by):
                 name = await self._greet(connection)
                 first = first_from_destination.decode(await _body(connection))
             if isinstance(first, Join):
@@ -100,7 +126,8 @@ class Listener:
                 connection.allow(self._settings.max_frame_bytes)
                 await self._control(name, connection)
         except (FramingError, StoreRefused) as error:
-            await refuse(name, connection, error)
+            self._refused(host, str(error))
+            await refuse(connection, error)
         except OSError as error:
             logger.info("%s is gone: %s", name, error or type(error).__name__)
         finally:

@@ -6,14 +6,13 @@ not come, breaks the session: only then may the slot be used for something else.
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
 
-from kvtransfer.errors import FramingError, KvTransferError, StoreLost, StoreRefused
+from kvtransfer.errors import FramingError, KvTransferError, StoreLost
 from kvtransfer.tasks import TaskSet, outlast
 from kvtransfer.transport import Asked, BlockSink, HandoffState, Medium, PullResult
 from kvtransfer.transports.frame_socket import FrameSocket
@@ -43,8 +42,6 @@ from kvtransfer.transports.tcp_frames import (
 from kvtransfer.transports.tcp_landing import LandingLane
 from kvtransfer.transports.tcp_settings import TcpSettings
 
-logger = logging.getLogger(__name__)
-
 
 class PullSession:
     """One peer. `run` until the session breaks; `pull` any number of times meanwhile."""
@@ -71,6 +68,11 @@ class PullSession:
     def landing(self) -> int:
         """How many lanes write into slots right now."""
         return self._field.landing
+
+    @property
+    def fault(self) -> Exception:
+        """Why it is over, when it is."""
+        return self._fault
 
     @property
     def read_blocks(self) -> int:
@@ -261,8 +263,6 @@ class PullSession:
 
     async def _end(self) -> None:
         """The session is aborted: fail its pulls, and wait for its lanes."""
-        if isinstance(self._fault, StoreRefused):
-            logger.warning("%s refused this store: %s", self._address, self._fault)
         reason = str(self._fault) or type(self._fault).__name__
         for pull in self._pulls.values():
             pull.finish(pull.progress.result(HandoffState.FAILED, f"{self._address}: {reason}"))

@@ -248,8 +248,7 @@ class PushSession:
                 await self._control.send(encode(Alive()))
 
 
-async def refuse(name: str, connection: FrameSocket, error: FramingError | StoreRefused) -> None:
+async def refuse(connection: FrameSocket, error: FramingError | StoreRefused) -> None:
     """Tell a peer why its connection closes."""
-    logger.warning("%s refused: %s", name, error)
     with contextlib.suppress(OSError):
         await connection.send(refusal(error))

@@ -1,8 +1,9 @@
-"""The bounds of the TCP transport."""
+"""The bounds of the TCP transport, and whether it speaks TLS."""
 
 from dataclasses import dataclass
 
 from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES
+from kvtransfer.tls import Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class TcpSettings:
     max_lanes: int = 16  # of one session
     socket_buffer_bytes: int = 256 * 1024
     in_band_bytes: int = 64 * 1024  # blocks that are ready together and are no more come with the word that they are
+    tls: Identity | None = None  # None: in the clear, for networks that nobody else is on
 
     @property
     def beat_s(self) -> float:

@@ -6,6 +6,7 @@ Both ends are real stores; only what carries the bytes differs.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,13 @@ from kvtransfer.checksum import block_checksum
 from kvtransfer.pulling import PullSink
 from kvtransfer.settings import StoreSettings
 from kvtransfer.store import Store
+from kvtransfer.tls import Identity
 from kvtransfer.transport import Asked, HandoffState, PullResult, Transport
 from kvtransfer.transports.loopback import LoopbackNetwork
 from kvtransfer.transports.nixl import open_agent
 from kvtransfer.transports.tcp import TcpTransport
 from kvtransfer.transports.tcp_settings import TcpSettings
+from tests.support.authority import Authority
 
 SLOT_BYTES = 4096
 KEYS = [bytes([i]) * 32 for i in range(6)]
@@ -75,27 +78,34 @@ class Node:
         return self.store.slot_statistics().pins
 
 
-def tcp() -> Callable[[], Transport]:
+def tcp(_: Path) -> Callable[[], Transport]:
     return lambda: TcpTransport(b"secret", "fp", "127.0.0.1")
 
 
-def tcp_lanes() -> Callable[[], Transport]:
-    return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", settings=TcpSettings(in_band_bytes=0))
+def tcp_lanes(_: Path) -> Callable[[], Transport]:
+    settings = TcpSettings(in_band_bytes=0)
+    return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", settings=settings)
 
 
-def nixl() -> Callable[[], Transport]:
+def tcp_with_tls(folder: Path) -> Callable[[], Transport]:
+    settings = TcpSettings(tls=Identity(Authority(folder).issue()), in_band_bytes=2 * SLOT_BYTES)
+    return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", settings=settings)
+
+
+def nixl(_: Path) -> Callable[[], Transport]:
     pytest.importorskip("nixl", reason="the extra nixl is not installed")
     settings = TcpSettings(in_band_bytes=0)
     return lambda: TcpTransport(b"secret", "fp", "127.0.0.1", settings=settings, nixl=open_agent("nixl"))
 
 
-def loopback() -> Callable[[], Transport]:
+def loopback(_: Path) -> Callable[[], Transport]:
     return LoopbackNetwork().open
 
 
-@pytest.fixture(params=[tcp, tcp_lanes, nixl, loopback], ids=["tcp", "tcp by lanes alone", "nixl", "loopback"])
-async def make_node(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Node]]:
-    make_transport = request.param()
+@pytest.fixture(
+    params=[tcp, tcp_lanes, tcp_with_tls, nixl, loopback],
+    ids=["tcp", "tcp by lanes alone", "tls", "nixl", "loopback"],
+)
     nodes: list[Node] = []
 
     def make(**options: int) -> Node:

@@ -65,7 +65,7 @@ async def test_a_wrong_secret_is_refused_and_others_are_served(
         peer.send(Greet(PROTOCOL_VERSION, FINGERPRINT, "raw", prove(b"wrong", challenge.nonce)))
         assert await peer.refusal() == "wrong cluster secret"
     assert await peer.is_closed()
-    assert "a newcomer refused: wrong cluster secret" in caplog.messages
+    assert "127.0.0.1 refused: wrong cluster secret" in caplog.messages
     await pull_goes_on(transport)
 
 
