@@ -10,20 +10,16 @@ A file is what `serve deploy` and `serve run` take: Ray Serve's own keys outside
 from pathlib import PurePath
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, JsonValue, SecretStr, model_validator
+from pydantic import AfterValidator, ByteSize, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
+from configs.frozen import Frozen
 from configs.profile_names import allowed, is_known
+from configs.security import SecurityConfig
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Size = Annotated[ByteSize, Field(gt=0)]
-
-
-class Frozen(BaseModel):
-    """Base of every section: immutable; a key it does not know and a number that is not finite are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
 class ModelConfig(Frozen):
@@ -191,7 +187,9 @@ class StoreConfig(Frozen):
     disk: DiskConfig | None = Field(None, description="a tier below the arena; null: blocks it gives up are gone")
     streams: int = Field(2, gt=0, le=16, description="TCP lanes a store opens to each peer; a pull uses all")
     transport: Literal["auto", "tcp", "nixl"] = Field(
-        "auto", description="how blocks move between nodes; auto: NIXL where both have it and an RDMA device, else TCP"
+        "auto",
+        description="how blocks move between nodes; auto: NIXL where both have it and an RDMA device, else TCP. With"
+        " security.tls always TCP",
     )
     idle_exit_s: PositiveSeconds = Field(60.0, description="a store that no worker uses ends after this")
 
@@ -325,21 +323,6 @@ class HealthConfig(Frozen):
         if self.stall_s > self.stall_most_s:
             raise ValueError(f"stall_s {self.stall_s:g} is above stall_most_s {self.stall_most_s:g}")
         return self
-
-
-class SecurityConfig(Frozen):
-    """The cluster secret guards the data plane and the stores."""
-
-    cluster_secret: SecretStr | None = Field(None, description="default: made once per Ray cluster and kept there")
-    listen_host: str | None = Field(
-        None, description="address workers and stores listen on; default: the node's Ray address"
-    )
-
-    @property
-    def secret(self) -> bytes:
-        """The secret itself, in a configuration that `cluster.app` has put it into."""
-        assert self.cluster_secret is not None, "cluster.app puts the secret in"
-        return self.cluster_secret.get_secret_value().encode()
 
 
 class WorkerUserConfig(Frozen):

@@ -11,7 +11,8 @@ from pydantic import Field, ValidationError
 
 from configs.errors import ConfigError, Problem
 from configs.explain import dotted, explain
-from configs.schema import Frozen, PositiveSeconds
+from configs.frozen import Frozen
+from configs.schema import PositiveSeconds
 
 Tokens = Annotated[int, Field(gt=0, le=10_000_000)]
 

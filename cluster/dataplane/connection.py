@@ -15,10 +15,14 @@ from cluster.dataplane.frames import Delta, FromGateway, FromWorker
 from cluster.dataplane.outbox import Outbox
 from cluster.errors import ProtocolViolation
 from configs.schema import TimeoutConfig
+from kvtransfer import tls
 from kvtransfer.errors import FramingError
 from kvtransfer.framing import DEFAULT_MAX_FRAME_BYTES, BodyDecoder, FrameBuffer
+from kvtransfer.tls import Identity
 
 log = logging.getLogger(__name__)
+
+CLOSED_BY_THE_PEER = "closed by the peer"
 
 LATE_TICK_S = 1.0
 """A liveness timer that fires later than this says that this process stood still, not the peer."""
@@ -26,17 +30,18 @@ LATE_TICK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Bounds of a connection; both ends use the same."""
+    """Bounds of a connection, and whether it speaks TLS; both ends use the same."""
 
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     connect_s: float = 5.0
     ping_s: float = 2.0
     dead_s: float = 10.0
+    tls: Identity | None = None  # None: in the clear
 
     @classmethod
-    def of(cls, timeouts: TimeoutConfig) -> "ConnectionSettings":
+    def of(cls, timeouts: TimeoutConfig, tls: Identity | None = None) -> "ConnectionSettings":
         """A deployment's."""
-        return cls(connect_s=timeouts.connect_s, ping_s=timeouts.ping_s, dead_s=timeouts.dead_s)
+        return cls(connect_s=timeouts.connect_s, ping_s=timeouts.ping_s, dead_s=timeouts.dead_s, tls=tls)
 
 
 class FrameReceiver(Protocol):
@@ -154,7 +159,6 @@ class FrameConnection(asyncio.Protocol):
                     return
                 self._receiver.received(self._decode(body))
         except (ProtocolViolation, FramingError) as error:
-            log.warning("closing the data-plane connection with %s: %s", self.peer, error)
             self.abort(str(error))
 
     def pause_writing(self) -> None:
@@ -169,7 +173,7 @@ class FrameConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._transport = None
-        self._receiver.lost(self._reason or (str(exc) if exc is not None else "closed by the peer"))
+        self._receiver.lost(self._reason or (tls.reason(exc) if exc is not None else CLOSED_BY_THE_PEER))
 
     # Liveness
 

@@ -18,7 +18,6 @@ from cluster.dataplane.frames import (
     Abort,
     Challenge,
     Deltas,
-    FailureKind,
     Hello,
     KvEvents,
     LetGo,
@@ -34,18 +33,10 @@ from cluster.dataplane.frames import (
     from_worker,
 )
 from cluster.dataplane.kv_inbox import KvInbox, KvListener
+from cluster.dataplane.leg_errors import ERRORS
 from cluster.dataplane.stream import WorkerStream, opening
-from cluster.errors import (
-    BatonError,
-    CannotContinue,
-    DeadlineExceeded,
-    EngineFailed,
-    InvalidRequest,
-    ProtocolViolation,
-    ReplicaDraining,
-    ReplicaLost,
-)
-from kvtransfer import auth
+from cluster.errors import BatonError, ProtocolViolation, ReplicaLost
+from kvtransfer import auth, tls
 
 log = logging.getLogger(__name__)
 
@@ -53,15 +44,6 @@ RETRY_FIRST_S = 0.05
 RETRY_MOST_S = 2.0
 ASK_AGAIN_S = 1.0
 """How often the streams of a worker that hands them back are asked to go."""
-
-ERRORS: dict[FailureKind, type[BatonError]] = {
-    "invalid": InvalidRequest,
-    "engine": EngineFailed,
-    "unavailable": ReplicaLost,
-    "deadline": DeadlineExceeded,
-    "draining": ReplicaDraining,
-    "cannot_continue": CannotContinue,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +103,16 @@ class WorkerLink:
             self.forget()
 
     async def _keep_connected(self) -> None:
-        retry_s = RETRY_FIRST_S
+        """Each reason why the worker cannot be reached is said once, until it can be."""
+        retry_s, said = RETRY_FIRST_S, ""
         while not self._retired.is_set():
-            retry_s = RETRY_FIRST_S if await self._connect() else min(retry_s * 2, RETRY_MOST_S)
+            if await self._connect():
+                retry_s, said = RETRY_FIRST_S, ""
+            else:
+                retry_s = min(retry_s * 2, RETRY_MOST_S)
+                if self.last_error != said:
+                    log.warning("worker %s at %s: %s", self.replica_id, self.address, self.last_error)
+                said = self.last_error
             await self._rest(retry_s * random.uniform(0.5, 1.0))
 
     async def _connect(self) -> bool:
@@ -132,7 +121,7 @@ class WorkerLink:
         try:
             self.last_error = await self._connect_once()
         except (OSError, TimeoutError) as error:
-            self.last_error = str(error) or type(error).__name__
+            self.last_error = tls.reason(error)
         except Exception as error:  # a worker must not stay unreachable for a bug that one connection met
             log.exception("the link to worker %s broke", self.replica_id)
             self.last_error = f"{type(error).__name__}: {error}"
@@ -154,7 +143,10 @@ class WorkerLink:
         settings = self._settings.connection
         async with asyncio.timeout(settings.connect_s) as greeting:
             _, connection = await loop.create_connection(
-                lambda: FrameConnection(from_worker, self, settings), host.strip("[]"), int(port)
+                lambda: FrameConnection(from_worker, self, settings),
+                host.strip("[]"),
+                int(port),
+                ssl=None if settings.tls is None else settings.tls.dialling(),
             )
             self._greeting = greeting
             try:
@@ -201,8 +193,7 @@ class WorkerLink:
                 self.info = frame.worker
                 self._observer.changed()
             case Refused() if self.info is None:
-                self._refused = frame.reason
-                log.error("worker %s at %s refuses this gateway: %s", self.replica_id, self.address, frame.reason)
+                self._refused = f"refuses this gateway: {frame.reason}"
             case Pong() if self.info is not None:
                 pass
             case _:

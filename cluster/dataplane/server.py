@@ -7,13 +7,14 @@ holds up nobody, because each connection has its own outbox.
 
 import asyncio
 import logging
+import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from cluster.dataplane.connection import ConnectionSettings, FrameConnection
+from cluster.dataplane.connection import CLOSED_BY_THE_PEER, ConnectionSettings, FrameConnection
 from cluster.dataplane.frames import (
     PROTOCOL_VERSION,
     Abort,
@@ -36,10 +37,16 @@ from cluster.dataplane.frames import (
 from cluster.dataplane.kv_feed import KvFeed, KvSnapshot
 from cluster.dataplane.legs import NO_WORK, LegHandler, LegWork
 from cluster.dataplane.stream_sink import StreamSink
+from cluster.dataplane.tls_listener import TlsListener
 from cluster.errors import ProtocolViolation
 from kvtransfer import auth
+from kvtransfer.refusals import Refusals
 
 log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+
+SHUTTING_DOWN = "the worker is shutting down"
 
 GREETING_BYTES = 4096
 """The longest frame from a gateway that has not proven that it belongs here."""
@@ -68,7 +75,8 @@ class WorkerServer:
         self.worker = settings.worker
         self.load: Load | None = None
         self._gateways: set[GatewayConnection] = set()
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsListener | None = None
+        self.refusals = Refusals(log)
 
     def __repr__(self) -> str:
         return f"<WorkerServer {self.worker.replica_id} gateways={len(self._gateways)} streams={self.streams}>"
@@ -85,10 +93,18 @@ class WorkerServer:
 
     async def listen(self, host: str, port: int = 0) -> str:
         """Start accepting; the address gateways connect to, `host:port`."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, host, port, backlog=1024)
-        bound_port = self._server.sockets[0].getsockname()[1]
+        sock = socket.create_server((host, port), family=_family(host), backlog=BACKLOG)
+        bound_port = sock.getsockname()[1]
+        self._server = await self._serve(sock)
         return f"[{host}]:{bound_port}" if ":" in host else f"{host}:{bound_port}"
+
+    async def _serve(self, sock: socket.socket) -> "asyncio.Server | TlsListener":
+        settings = self.settings.connection
+        if settings.tls is None:
+            return await asyncio.get_running_loop().create_server(self._accept, sock=sock, backlog=BACKLOG)
+        listener = TlsListener(sock, self._accept, settings.tls, settings.connect_s, self.refusals)
+        listener.start()
+        return listener
 
     def _accept(self) -> FrameConnection:
         return FrameConnection(from_gateway, GatewayConnection(self), self.settings.connection)
@@ -117,7 +133,7 @@ class WorkerServer:
         if self._server is not None:
             self._server.close()
         for gateway in list(self._gateways):
-            gateway.close("the worker is shutting down")
+            gateway.close(SHUTTING_DOWN)
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
@@ -155,7 +171,6 @@ class GatewayConnection:
     def opened(self, connection: FrameConnection) -> None:
         self.connection = connection
         if not self._server.joined(self):
-            log.warning("refusing %s: too many connections", connection.peer)
             connection.abort("too many connections")
             return
         connection.allow_frames_up_to(GREETING_BYTES)
@@ -191,7 +206,10 @@ class GatewayConnection:
         if self._greeting_timer is not None:
             self._greeting_timer.cancel()
         self._server.left(self)
-        if self.streams:
+        is_usual = reason in (CLOSED_BY_THE_PEER, SHUTTING_DOWN)
+        if not self.greeted and not is_usual:
+            self._server.refusals.note(self.connection.peer.rpartition(":")[0], reason)
+        elif self.streams or not is_usual:
             log.warning("gateway %s is gone (%s): aborting its %d streams", self.name, reason, len(self.streams))
         for number in list(self.streams):
             self._abort(number)
@@ -203,9 +221,8 @@ class GatewayConnection:
             raise ProtocolViolation("a second greeting")
         reason = self._refusal(hello)
         if reason is not None:
-            log.warning("refusing gateway %r at %s: %s", hello.gateway, self.connection.peer, reason)
             self.connection.send(Refused(reason))
-            self.connection.close(f"refused: {reason}")
+            self.connection.close(reason)
             return
         self._welcome(hello.gateway)
 
@@ -278,3 +295,7 @@ class GatewayConnection:
             if sink.leg is not None:
                 sink.leg.abort()
         self.connection.close(reason)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

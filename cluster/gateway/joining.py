@@ -5,6 +5,7 @@ import uuid
 from cluster.dataplane.connection import ConnectionSettings
 from cluster.dataplane.link import PoolSettings
 from cluster.models.identity import model_digest
+from cluster.security import tls_identity
 from configs.schema import BatonConfig
 
 
@@ -14,5 +15,5 @@ def pool_settings(config: BatonConfig, model_path: str) -> PoolSettings:
         gateway=uuid.uuid4().hex,
         secret=config.security.secret,
         model_fingerprint=model_digest(model_path),
-        connection=ConnectionSettings.of(config.timeouts),
+        connection=ConnectionSettings.of(config.timeouts, tls_identity(config.security)),
     )

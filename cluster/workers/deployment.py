@@ -20,6 +20,7 @@ from cluster.logs import join_serve_logs, log_kept
 from cluster.models.fetch import resolve
 from cluster.models.identity import model_digest
 from cluster.pools.reports import report
+from cluster.security import tls_files, tls_identity
 from cluster.workers.cores import CoreLease
 from cluster.workers.engine_choice import ChosenEngine, StartedEngine, Surroundings, choose
 from cluster.workers.pulse import PulseSettings
@@ -117,6 +118,7 @@ class WorkerReplica:
             streams=store.streams,
             transport=store.transport,
             idle_exit_s=store.idle_exit_s,
+            tls=tls_files(self._config.security),
         )
 
     def _info(self, chosen: ChosenEngine, engine: StartedEngine, kv: KvFingerprint, store_address: str) -> WorkerInfo:
@@ -142,7 +144,7 @@ class WorkerReplica:
             secret=self._config.security.secret,
             model_fingerprint=digest,
             listen_host=self._host(),
-            connection=ConnectionSettings.of(timeouts),
+            connection=ConnectionSettings.of(timeouts, tls_identity(self._config.security)),
             finish_s=timeouts.drain_finish_s,
             leave_s=leave_time_s(timeouts),
             health=PulseSettings(**self._config.health.model_dump()),

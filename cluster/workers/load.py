@@ -3,7 +3,8 @@
 Counters of the engine keep their names (`loaded_blocks`, ...), those of legs begin with `legs_`, `handoffs_` or
 `fetches_`;
 `kv_events_unplaced` counts cache events of which gateways do not learn, or not of every block: they continue a block
-never heard of, or their content is more than tokens. Gauges of the node's store begin with `store_`; every worker of
+never heard of, or their content is more than tokens; `connections_refused` counts who would be a gateway and was not
+let in. Gauges of the node's store begin with `store_`; every worker of
 a node reports the same store, so they are gauges even where the store counts up, and must not be summed over workers of
 one node. What follows a `/` in a gauge's name tells it from others of its family: `store_slots/free`.
 """

@@ -21,7 +21,8 @@ from kvtransfer.aclient import AsyncStoreClient
 from kvtransfer.inspection import Dropped, SlotPage, StoreStatistics, Verified
 from kvtransfer.server import StoreServer
 from kvtransfer.settings import StoreSettings
-from kvtransfer.transports.nixl import TransportChoice, open_agent
+from kvtransfer.tls import Identity, TlsFiles
+from kvtransfer.transports.nixl import NixlAgent, TransportChoice, open_agent
 from kvtransfer.transports.tcp import TcpTransport
 from kvtransfer.transports.tcp_settings import TcpSettings
 
@@ -58,6 +59,7 @@ class NodeStoreSettings:
     streams: int
     transport: TransportChoice
     idle_exit_s: float
+    tls: TlsFiles | None
 
     @property
     def name(self) -> str:
@@ -129,9 +131,19 @@ class NodeStore:
 
     def _transport(self) -> TcpTransport:
         settings = self._settings
-        network = TcpSettings(connect_s=settings.store.connect_s, max_frame_bytes=settings.store.max_frame_bytes)
-        nixl = open_agent(settings.transport)
+        tls = None if settings.tls is None else Identity(settings.tls)
+        network = TcpSettings(
+            connect_s=settings.store.connect_s, max_frame_bytes=settings.store.max_frame_bytes, tls=tls
+        )
+        nixl = self._nixl()
         return TcpTransport(settings.secret, settings.fingerprint, settings.host, settings.streams, network, nixl)
+
+    def _nixl(self) -> NixlAgent | None:
+        if self._settings.tls is None:
+            return open_agent(self._settings.transport)
+        if self._settings.transport != "tcp":
+            log.warning("blocks move without NIXL, which would move them in the clear past security.tls")
+        return None
 
     async def _leave_when_idle(self, server: StoreServer) -> None:
         clock = asyncio.get_running_loop().time

@@ -120,7 +120,11 @@ class Worker:
             healthy=not self._watch.ill,
             draining=self._drain.draining,
             handing_back=self._drain.handing_back,
-            counters={**self._counters.snapshot(), "kv_events_unplaced": self._blocks.unplaced_events},
+            counters={
+                **self._counters.snapshot(),
+                "kv_events_unplaced": self._blocks.unplaced_events,
+                "connections_refused": self._server.refusals.count,
+            },
             store=self._store.latest if self._store is not None else None,
             block_bytes=self._store.block_bytes if self._store is not None else 0,
         )

@@ -106,6 +106,8 @@ def loopback(_: Path) -> Callable[[], Transport]:
     params=[tcp, tcp_lanes, tcp_with_tls, nixl, loopback],
     ids=["tcp", "tcp by lanes alone", "tls", "nixl", "loopback"],
 )
+async def make_node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Callable[..., Node]]:
+    make_transport = request.param(tmp_path)
     nodes: list[Node] = []
 
     def make(**options: int) -> Node:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from cluster.coordinator.workers import Leg
 from cluster.dataplane.frames import Delta, FailureKind, Handoff, WorkerInfo
-from cluster.dataplane.link import ASK_AGAIN_S, ERRORS
+from cluster.dataplane.leg_errors import ERRORS
+from cluster.dataplane.link import ASK_AGAIN_S
 from cluster.dataplane.stream import WorkerStream, opening
 from cluster.engines.simulated.engine import SimulatedEngine
 from cluster.engines.simulated.settings import SimulatedSettings

@@ -16,7 +16,7 @@ class Authority:
         self._folder = folder
         self.certificate = folder / "authority.pem"
         self._key = folder / "authority.key"
-        subject = ("-subj", "/CN=baton tests", "-days", "30")
+        subject = ("-subj", f"/CN=authority {folder.name}", "-days", "30")
         openssl("req", "-x509", *NEW_KEY, *subject, "-keyout", str(self._key), "-out", str(self.certificate))
 
     def issue(self, name: str = "node", days: int = 30) -> TlsFiles:

@@ -19,7 +19,8 @@ from pydantic import SecretStr
 from cluster.runtime.flags import serve_flags
 from cluster.runtime.folders import make_run_folder
 from cluster.runtime.mark import current
-from configs.schema import BatonConfig, ModelConfig, PoolConfig, SecurityConfig, SimulatedEngineConfig
+from configs.schema import BatonConfig, ModelConfig, PoolConfig, SimulatedEngineConfig
+from configs.security import SecurityConfig
 from tests.benchmarks.targets.announce import announce
 
 GATEWAY, HAPROXY, HANDLE = "baton-serve", "baton-haproxy", "serve-handle"

@@ -86,7 +86,7 @@ async def test_a_stranger_writes_no_line_of_its_own_into_the_log(caplog) -> None
         gateway = await RawGateway.connect(worker.address)
         gateway.send(Hello(PROTOCOL_VERSION, "a\nERROR all is lost\x1b[31m", "model 1", b"guessed"))
         await gateway.gone()
-        said = [record.getMessage() for record in caplog.records if "refusing" in record.getMessage()]
+        said = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
         assert len(said) == 1
         assert said[0].isprintable()
 
