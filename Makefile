@@ -33,11 +33,11 @@ test: $(READY) ## run all the tests, those with real engines and Ray included
 # The groups of tests, two at a time: each is a process that keeps its own list of what failed. Ray reads its
 # environment once in a process, and Ray's engines lease the machine's cores, as the tests of those leases do.
 .PHONY: test-units test-engines test-ray test-ray-engines test-alone
-test-units: TESTS := tests -m "not ray and not engine and not cores"
+test-units: TESTS := tests -m "not ray and not engine and not cores and not alone"
 test-engines: TESTS := tests/engine tests/contracts -m engine
 test-ray: TESTS := tests/ray -m "not engine and not alone"
 test-ray-engines: TESTS := tests/unit/workers/test_cores.py tests/ray -m "(engine or cores) and not alone"
-test-alone: TESTS := tests/ray -m alone
+test-alone: TESTS := tests/ray tests/faults -m alone
 
 test-alone: ## the tests that take minutes and need the machine to themselves: `ray up` to `ray down`, a wedged and a lent real engine
 test-units test-engines test-ray test-ray-engines test-alone: $(READY)
@@ -46,7 +46,7 @@ test-units test-engines test-ray test-ray-engines test-alone: $(READY)
 		echo $$status >.pytest_cache/$@/status; exit $$status
 
 check: lint ## lint, types, import contracts, fast tests, the shape of the code
-	@$(BIN)/python -m pytest -q -m "not ray and not engine and not slow"
+	@$(BIN)/python -m pytest -q -m "not ray and not engine and not slow and not alone"
 	@$(BIN)/python -m tests.architecture.shape
 
 lint: $(READY) ## lint, types, import contracts

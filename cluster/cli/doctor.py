@@ -20,16 +20,17 @@ Address = Annotated[str | None, typer.Option(help="look at every node of this Ra
 
 def doctor(file: File, changes: Sets = None, address: Address = None) -> None:
     """Look for what would keep CONFIG from working: room for every replica, GPUs, shared memory, the model, versions,
-    flags, the port, clocks. Starts nothing. Exit code 1 when there is an error.
+    flags, the port, clocks, certificates. Starts nothing. Exit code 1 when there is an error.
     """
     from cluster.doctor.checks import OF_A_CLUSTER, OF_A_MACHINE, examine
+    from cluster.doctor.wires import certificates
     from configs.load import load
     from configs.overrides import parse
 
     patient = _patient(load(file, [parse(change) for change in changes or []]), address)
     for node in patient.nodes:
         print(f"{'ok' if node.facts is not None else '??':3} {node.name}: {_described(node)}")
-    findings = examine(patient, OF_A_MACHINE if address is None else OF_A_CLUSTER)
+    findings = examine(patient, (*(OF_A_MACHINE if address is None else OF_A_CLUSTER), certificates))
     for finding in findings:
         print(f"{finding.severity}: {finding.where}: {finding.what}\n    fix: {finding.fix}")
     errors = sum(finding.severity == "error" for finding in findings)
@@ -41,10 +42,12 @@ def doctor(file: File, changes: Sets = None, address: Address = None) -> None:
 def _patient(deployment: "Deployment", address: str | None) -> "Patient":
     from cluster.doctor.checks import Patient
     from cluster.doctor.facts import Question
+    from cluster.security import tls_files
 
     config = deployment.config
     disk = config.store.disk.path if config.store.disk is not None else None
-    question = Question(config.model.path, deployment.http.host, deployment.http.port, disk)
+    files = tls_files(config.security)
+    question = Question(config.model.path, deployment.http.host, deployment.http.port, disk, files)
     if address is None:
         return Patient(deployment, [_this_machine(question, config)])
     return Patient(deployment, *_cluster(address, question))

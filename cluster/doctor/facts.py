@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kvtransfer.tls import TlsFiles
+
 PACKAGES = ("baton-serve", "ray", "torch", "vllm", "msgpack", "numpy")
 """Distributions that have to be of one version on all nodes. vLLM's CPU build counts as vLLM."""
 
@@ -19,12 +21,22 @@ FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of every node: whether it can open the model, bind the port, and write the folder."""
+    """What is asked of every node: whether it can open the model, bind the port, write the folder, and be believed."""
 
     model: str
     host: str
     port: int
     disk: str | None = None
+    tls: TlsFiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFacts:
+    """A node's files of `security.tls`: why they cannot serve, else how long they do and what the authority is."""
+
+    error: str = ""
+    days_left: float = 0.0
+    authority: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,7 @@ class NodeFacts:
     port_taken: bool
     model_error: str = ""
     disk_error: str = ""
+    tls: TlsFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Looks at the node it runs on. Starts nothing and changes nothing, but for a file that it writes and removes."""
 
+import hashlib
 import os
 import platform
 import resource
@@ -10,10 +11,12 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from cluster.doctor.facts import FLAGS, PACKAGES, NodeFacts, Question
+from cluster.doctor.facts import FLAGS, PACKAGES, NodeFacts, Question, TlsFacts
 from cluster.models.catalogue import CATALOGUE
 from cluster.models.errors import ModelUnavailable
+from kvtransfer.tls import Identity, TlsFiles, TlsUnusable
 
+DAY_S = 86_400
 SHARED_MEMORY = Path("/dev/shm")
 MODEL_ERRORS = (ModelUnavailable, OSError, ValueError)
 
@@ -29,6 +32,7 @@ def gather(question: Question) -> NodeFacts:
         port_taken=_is_taken(question.host, question.port),
         model_error=_model_error(question.model),
         disk_error=_disk_error(question.disk) if question.disk else "",
+        tls=_tls_facts(question.tls) if question.tls else None,
     )
 
 
@@ -88,3 +92,12 @@ def _disk_error(folder: str) -> str:
             return ""
     except OSError as error:
         return str(error)
+
+
+def _tls_facts(files: TlsFiles) -> TlsFacts:
+    try:
+        expires_at = Identity(files).expires_at
+    except TlsUnusable as error:
+        return TlsFacts(str(error))
+    digest = hashlib.sha256(Path(files.authority).read_bytes()).hexdigest()
+    return TlsFacts(days_left=(expires_at - clock()) / DAY_S, authority=digest)
