@@ -1,6 +1,7 @@
 """What is said of files that cannot serve, and when files that changed are used."""
 
 import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,16 @@ def test_while_files_do_not_fit_together_the_former_stay_in_use(
     _replaced(files.key, Path(files.key).with_name("next.key").read_bytes())
     assert identity.dialling() is not before
     assert (certificate, key) != (Path(files.certificate).read_bytes(), Path(files.key).read_bytes())
+
+
+def test_the_commands_of_the_documents_make_files_that_serve(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "deploy.md").read_text()
+    commands = [line for line in page.splitlines() if line.startswith("openssl ")]
+    assert len(commands) == 3
+    for command in commands:
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True, timeout=30)
+    names = ("node.pem", "node.key", "authority.pem")
+    Identity(TlsFiles(*(str(tmp_path / name) for name in names)))
 
 
 def _replaced(path: str, content: bytes) -> None:
