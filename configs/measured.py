@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from configs.schema import Frozen
+from configs.frozen import Frozen
 
 Count = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0)]
