@@ -39,7 +39,7 @@ test-ray: TESTS := tests/ray -m "not engine and not alone"
 test-ray-engines: TESTS := tests/unit/workers/test_cores.py tests/ray -m "(engine or cores) and not alone"
 test-alone: TESTS := tests/ray tests/faults -m alone
 
-test-alone: ## the tests that take minutes and need the machine to themselves: `ray up` to `ray down`, a wedged and a lent real engine
+test-alone: ## the tests that take minutes and need the machine to themselves: `ray up` to `ray down`, a wedged real engine, nodes that fail and come
 test-units test-engines test-ray test-ray-engines test-alone: $(READY)
 	@mkdir -p .pytest_cache/$@
 	@$(BIN)/python -m pytest -o cache_dir=.pytest_cache/$@ $(TESTS) $(ARGS); status=$$?; \

@@ -21,6 +21,7 @@ import yaml
 from cluster.runtime.mark import current
 from cluster.runtime.reaper import Reaper
 from configs.schema import BatonConfig
+from tests.support.machines import Machine
 
 BUSY = (
     "baton_legs_in_flight",
@@ -33,6 +34,9 @@ BUSY = (
 """Metrics that are zero when nothing is going on."""
 
 CONFIGS = Path(__file__).parents[2] / "configs"
+
+NODE = {"num_cpus": 32, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+"""Of a Ray node: more CPUs than there are, for workers that mostly wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +108,18 @@ def plain_answers(model: str, requests: list[dict[str, Any]], engine_args: dict[
 
 
 class TestCluster:
-    """Two Ray nodes, labelled `node: a` (head) and `node: b`, with Serve on a free port."""
+    """Two Ray nodes, labelled `node: a` (head) and `node: b`, with Serve on a free port. `join` adds more."""
 
     __test__ = False
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, ray_cluster: Any) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self._ray_cluster = ray_cluster
+
+    def join(self, name: str, labels: dict[str, str], **has: Any) -> Machine:
+        """Another node, labelled `node: name` as well. What it has is said by Ray's names."""
+        told = {"labels": {"node": name, **labels}, **has}
+        return Machine(self._ray_cluster, self._ray_cluster.add_node(**NODE, **told))
 
     @contextmanager
     def serve(self, config: BatonConfig) -> Iterator[Served]:
@@ -158,14 +168,13 @@ def _two_nodes() -> Iterator[TestCluster]:
     from ray import serve
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 32, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "labels": {"node": "a"}})
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "labels": {"node": "a"}})
     try:
-        cluster.add_node(**{**node, "labels": {"node": "b"}})
+        cluster.add_node(**NODE, labels={"node": "b"})
         cluster.connect(namespace="baton")
         port = free_port()
         serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
-        yield TestCluster(port)
+        yield TestCluster(port, cluster)
         serve.shutdown()
     finally:
         ray.shutdown()
