@@ -7,7 +7,7 @@ import asyncio
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayError
+from ray.exceptions import RayActorError, RayError
 
 from cluster.cli.stores import InspectedStore, NamedStore
 from cluster.runtime.ticket import NothingRuns
@@ -18,7 +18,7 @@ ANSWER_S = 20.0
 
 
 class StoreLeft(NothingRuns):
-    """The store's actor has ended for good, as one does whose workers have gone."""
+    """The store's actor has ended, as one does whose workers have gone, or its node has just failed."""
 
 
 class FarStore:
@@ -54,8 +54,8 @@ class FarStore:
                 return await reference
         except TimeoutError:
             raise NothingRuns(f"the KV store {self._name} does not answer within {ANSWER_S:g} s") from None
-        except ActorDiedError:
-            raise StoreLeft(f"the KV store {self._name} has just left") from None
+        except RayActorError:
+            raise StoreLeft(f"the KV store {self._name} has just left, or its node has failed") from None
         except RayError as error:
             raise NothingRuns(f"the KV store {self._name} does not answer: {error}") from error
 
@@ -79,11 +79,11 @@ def _names() -> list[str]:
 
 
 async def _named(name: str) -> NamedStore | None:
-    """None where it leaves in this moment, e.g. that of an older deployment."""
+    """None where it leaves in this moment: that of an older deployment, or of a node that fails."""
     try:
         far = FarStore(name, await asyncio.to_thread(ray.get_actor, name, NAMESPACE))
         address = (await far.endpoint()).address
-    except (ValueError, StoreLeft):  # Ray knows the name no more, or the actor has ended
+    except (ValueError, StoreLeft):  # Ray knows the name no more, or nobody is there
         return None
     store: InspectedStore = far
     return NamedStore(name.removeprefix(PREFIX).split("-")[1], address, store)

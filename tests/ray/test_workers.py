@@ -231,22 +231,24 @@ async def test_blocks_move_through_the_nodes_store_and_decode_computes_only_the_
         assert pool.info("prefill").store_address == pool.info("decode").store_address
 
 
-async def test_a_store_that_leaves_while_people_look_is_passed_over(one_node: Workers) -> None:
+@pytest.mark.parametrize("comes_back", [False, True], ids=["leaves", "its node fails, and Ray hopes"])
+async def test_a_store_that_is_gone_while_people_look_is_passed_over(one_node: Workers, comes_back: bool) -> None:
     import ray
 
     from cluster.cli.store_actors import find_stores
     from cluster.workers.store_actor import NAMESPACE, PREFIX
 
-    class Leaving:
+    class Going:
         def endpoint(self) -> None:
-            ray.actor.exit_actor()
+            os._exit(1) if comes_back else ray.actor.exit_actor()
 
+    options = {"name": f"{PREFIX}0-{comes_back}-0", "namespace": NAMESPACE, "max_restarts": -1 if comes_back else 0}
     async with one_node.pool() as pool:
         await connected(pool, one_node)
         address = pool.info("decode").store_address
-        leaving = ray.remote(Leaving).options(name=f"{PREFIX}0-leaving-0", namespace=NAMESPACE, num_cpus=0).remote()
+        going = ray.remote(Going).options(num_cpus=0, **options).remote()
         assert address in [each.address for each in await find_stores(None)]
-        del leaving
+        ray.kill(going)
 
 
 async def test_people_see_the_store_through_its_actor(one_node: Workers) -> None:
