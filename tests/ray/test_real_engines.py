@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.driver import eventually
 from tests.support.prompts import lengths, prompt_of
 from tests.support.serving import Served, TestCluster, config_of, plain_answers
 
@@ -90,12 +91,20 @@ def cached_tokens(answer: dict[str, Any]) -> int:
     return int((answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0))
 
 
-def test_blocks_really_move_and_are_loaded(served: Served, demo_model: str) -> None:
-    before = served.metric("baton_kv_loaded_blocks_total")
-    ids = prompt_of(demo_model, 500, number=77)
-    answer = served.complete(ids, temperature=0, max_tokens=2)
+def test_blocks_really_move_and_are_loaded(served: Served, demo_model: str, request: pytest.FixtureRequest) -> None:
+    blocks = full_blocks(500) // BLOCK
+    crossing = blocks if request.node.callspec.params["served"] == "two nodes" else 0
+    loaded, crossed = served.metric("baton_kv_loaded_blocks_total"), crossed_blocks(served)
+    answer = served.complete(prompt_of(demo_model, 500, number=77), temperature=0, max_tokens=2)
     assert cached_tokens(answer) == full_blocks(500)
-    assert served.metric("baton_kv_loaded_blocks_total") - before == full_blocks(500) // BLOCK
+    assert served.metric("baton_kv_loaded_blocks_total") - loaded == blocks
+    eventually(lambda: crossed_blocks(served) - crossed >= crossing, 10.0)  # told with the workers' next reports
+    assert crossed_blocks(served) - crossed == crossing
+
+
+def crossed_blocks(served: Served) -> float:
+    """What the stores have pulled from each other over TCP."""
+    return served.metric("baton_store_moved_blocks", 'direction="pulled"', 'medium="tcp"')
 
 
 def test_cached_tokens_agree_in_streamed_and_unary_replies(served: Served, demo_model: str) -> None:

@@ -130,8 +130,6 @@ def test_a_redeploy_of_user_config_alone_changes_a_running_worker_and_restarts_n
     cluster: TestCluster, tiny_model: str
 ) -> None:
     from ray import serve
-    from ray.serve.context import _get_global_client
-    from ray.serve.schema import ServeDeploySchema
 
     from cluster.cli.far_workers import FarWorkers
 
@@ -142,8 +140,7 @@ def test_a_redeploy_of_user_config_alone_changes_a_running_worker_and_restarts_n
     def deploy(finish_s: float) -> str:
         """The worker that has it, as soon as one does."""
         deployments = [{"name": "DecodeWorker", "user_config": {"drain_finish_s": finish_s}}]
-        schema = ServeDeploySchema.model_validate({"applications": [{**application, "deployments": deployments}]})
-        _get_global_client().deploy_apps(schema, _blocking=True)
+        cluster.redeploy({**application, "deployments": deployments})
         end = time.monotonic() + 30
         while not (found := [each.replica_id for each in FarWorkers().views() if each.finish_s == finish_s]):
             assert time.monotonic() < end, "no worker heard of it"

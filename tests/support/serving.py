@@ -122,6 +122,30 @@ class TestCluster:
         return Machine(self._ray_cluster, self._ray_cluster.add_node(**NODE, **told))
 
     @contextmanager
+    def deploy(self, application: dict[str, Any]) -> Iterator[Served]:
+        """Deploy an entry of a serve file's `applications` as `serve deploy` does, wait until it answers, and take it
+        down again.
+        """
+        from ray import serve
+
+        try:
+            self.redeploy(application)
+            served = Served(self.url, BatonConfig.model_validate(application["args"]).model.name)
+            self._await_ready(served)
+            yield served
+        finally:
+            serve.delete(application["name"])
+
+    @staticmethod
+    def redeploy(application: dict[str, Any]) -> None:
+        """Deploy it, or what of it has changed, and return when it is done."""
+        from ray.serve.context import _get_global_client
+        from ray.serve.schema import ServeDeploySchema
+
+        schema = ServeDeploySchema.model_validate({"applications": [application]})
+        _get_global_client().deploy_apps(schema, _blocking=True)
+
+    @contextmanager
     def serve(self, config: BatonConfig) -> Iterator[Served]:
         """Deploy, wait until it answers, and take it down again."""
         from ray import serve
