@@ -9,7 +9,12 @@ from routing.router import Coming
 async def until_there(arrivals: Arrivals, coming: Coming, most_s: float) -> Arrival:
     """Return when the blocks are in their store, will not come, or are late. A cancelled wait leaves nothing."""
     ended: asyncio.Future[Arrival] = asyncio.get_running_loop().create_future()
-    number = arrivals.wait(coming, ended.set_result)
+
+    def end(arrival: Arrival) -> None:
+        if not ended.done():  # a wait that is cancelled is in line until its task has run
+            ended.set_result(arrival)
+
+    number = arrivals.wait(coming, end)
     try:
         async with asyncio.timeout(most_s):
             return await ended

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.coordinator.workers import Leg
-from cluster.dataplane.connection import ConnectionSettings, FrameConnection
+from cluster.dataplane.connection import CLOSED_BY_THE_PEER, ConnectionSettings, FrameConnection
 from cluster.dataplane.frames import (
     PROTOCOL_VERSION,
     Abort,
@@ -209,6 +209,8 @@ class WorkerLink:
         entered, self.info, self.load, self._connection = self.info is not None, None, None, None
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(reason)
+            if entered and reason != CLOSED_BY_THE_PEER:
+                log.warning("worker %s is gone (%s) with %d streams", self.replica_id, reason, len(self.streams))
         self._fail_streams(f"worker {self.replica_id} is gone: {reason}")
         if entered:
             self._observer.changed()

@@ -16,6 +16,7 @@ DAY_S = 86_400.0
 WALL_CLOCKS = {"time", "time_ns", "ctime", "localtime", "gmtime", "now", "utcnow", "today"}
 
 TELLS_THE_TIME = {
+    "cluster/autoscaling.py": "when the number of replicas changed, for `baton pools history`",
     "cluster/cli/board.py": "since when a replica is in its state, as Serve says it",
     "cluster/cli/run.py": "when the run's record was written",
     "cluster/cli/status.py": "how old that record is",

@@ -133,3 +133,21 @@ def test_a_client_that_leaves_while_it_waits_leaves_nothing() -> None:
     assert made.client.ending == "gone"
     assert made.world.observer.arrivals == []
     assert made.world.workers.opened == []
+
+
+def test_a_client_that_leaves_as_the_blocks_come_harms_nobody() -> None:
+    async def story(made: Story) -> None:
+        asked = asyncio.ensure_future(made.client.run(made.world.coordinator, None, 0.0))
+
+        def leave_and_come() -> None:
+            asked.cancel()
+            made.index.apply("d1", Tier.HOST, KEYS, ())
+            came.append(True)
+
+        made.at(0.5, leave_and_come)
+        await asyncio.wait([asked])
+        made.check()
+
+    came: list[bool] = []
+    made = told(story)
+    assert (made.client.ending, came) == ("gone", [True])
