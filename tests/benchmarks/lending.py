@@ -25,7 +25,8 @@ from cluster.pools.split import Split
 from routing.rates import Rates
 from tests.benchmarks import machine
 from tests.benchmarks.routing import TRACE, traces
-from tests.benchmarks.routing_rows import BLOCK_TOKENS, FREE, SEED, SLO, engine, profile
+from tests.benchmarks.routing_policies import LENDING
+from tests.benchmarks.routing_rows import BLOCK_TOKENS, FREE, LOOK_EVERY_S, SEED, SLO, engine, profile
 from tests.benchmarks.shifts import Kind, shifting
 
 WORKERS = 8
@@ -33,12 +34,10 @@ SPEED = 3.0
 QUICK_REQUESTS = 1_500
 FIXED = tuple(Split(prefill, WORKERS - prefill) for prefill in (6, 5, 4, 3, 2))
 SETTLE_S = 10.0
-LOOK_EVERY_S = 0.25
 PHASE_S = 60.0
 LONG_PROMPTS = Kind("long prompts", 8_000, 60, 26.0)
 LONG_ANSWERS = Kind("long answers", 4_000, 1_000, 15.0)
 PHASES = (LONG_PROMPTS, LONG_ANSWERS, LONG_PROMPTS)
-LENDING = LendingSettings(ttft_target_s=SLO.ttft_s, itl_target_s=SLO.itl_s)
 
 
 @dataclass(frozen=True, slots=True)

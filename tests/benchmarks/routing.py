@@ -111,7 +111,8 @@ def measure(options: argparse.Namespace, trace: Trace, file: Path) -> Iterator[R
     for speed in options.speeds:
         for policy in POLICIES:
             if policy.name in options.policies:
-                for topology in (AGGREGATED, *(splits if policy.may_split else ())):
+                together = (AGGREGATED,) if policy.lends is None else ()
+                for topology in (*together, *(splits if policy.may_split else ())):
                     yield simulated(policy, topology, speed, trace, options.transfers)
         if "dynamo" in options.policies:
             yield from replays(speed, (AGGREGATED, *splits), file, options.transfers)

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from cluster.planning import minds
 from cluster.planning.gateway import Mind
+from cluster.pools.settings import LendingSettings
 from routing.errors import NoCandidate
 from routing.fleet import Fleet, Replica, Role
 from routing.ledger import Ledger
 from routing.profile import Profile
 from routing.router import Decision, Rng, RouteRequest
 
-ITL_TARGET_S = 0.025
+TTFT_TARGET_S, ITL_TARGET_S = 2.0, 0.025
+LENDING = LendingSettings(ttft_target_s=TTFT_TARGET_S, itl_target_s=ITL_TARGET_S)
 
 
 class RoundRobin:
@@ -99,12 +101,15 @@ def _decodes(fleet: Fleet) -> list[Replica]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy by name, how a gateway's mind is made for it, and whether it can use prefill workers."""
+    """A policy by name, how a gateway's mind is made for it, whether it can use prefill workers, and by which settings
+    they are lent to decode and back, if they are.
+    """
 
     name: str
     about: str
     mind: Callable[[Profile], Mind]
     may_split: bool = False
+    lends: LendingSettings | None = None
 
 
 def _round_robin(profile: Profile) -> Mind:
@@ -129,4 +134,5 @@ POLICIES = (
     Policy("least loaded", "routing.least_work: knows load, not caches", _least_loaded, may_split=True),
     Policy("sticky prefix", "as cache-aware proxies: follows what it sent where, while load is balanced", _sticky),
     Policy("ours", "routing.kv_aware with index, ledger and learnt output lengths", _ours, may_split=True),
+    Policy("ours, lending", "the same as shipped: roles are lent", _ours, may_split=True, lends=LENDING),
 )

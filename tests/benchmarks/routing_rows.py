@@ -6,20 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.planning.gateway import Gateway
+from cluster.planning.lending import Lending
 from cluster.planning.outcome import Slo, Summary
 from cluster.planning.settings import EngineSettings, NetworkSettings, split
 from cluster.planning.simulation import Simulation
 from cluster.planning.step_time import DynamoPolynomial
 from cluster.planning.trace import Trace
+from cluster.pools.controller import PoolController
 from routing.profile import Profile
+from routing.rates import Rates
 from tests.benchmarks.routing_dynamo import Replay, replay
-from tests.benchmarks.routing_policies import Policy
+from tests.benchmarks.routing_policies import ITL_TARGET_S, TTFT_TARGET_S, Policy
 
-SLO = Slo(ttft_s=2.0, itl_s=0.025)
+SLO = Slo(TTFT_TARGET_S, ITL_TARGET_S)
 BLOCK_TOKENS = 64
 DEVICE_BLOCKS = 16_384
 RIDER_TOKENS = 256
 SEED = 1
+LOOK_EVERY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +98,16 @@ def profile(transfers: Transfers) -> Profile:
 
 
 def simulated(policy: Policy, topology: Topology, speed: float, trace: Trace, transfers: Transfers) -> Row:
-    """A policy in our simulator. `trace` is at its own speed."""
+    """A policy in our simulator, with lending between the roles where it has settings for it. `trace` is at its own
+    speed.
+    """
     began = time.monotonic()
-    network = NetworkSettings(transfer_bytes_per_s=transfers.transfer_bytes_per_s)
+    network, rates = NetworkSettings(transfer_bytes_per_s=transfers.transfer_bytes_per_s), profile(transfers)
     cluster = split(topology.prefill, topology.decode, engine(transfers), network)
-    gateway = Gateway(0, policy.mind(profile(transfers)), random.Random(SEED))
-    summary = Simulation(cluster, [gateway], trace.faster(speed)).run().summary(SLO)
+    simulation = Simulation(cluster, [Gateway(0, policy.mind(rates), random.Random(SEED))], trace.faster(speed))
+    if policy.lends is not None:
+        Lending(simulation, PoolController(policy.lends, Rates(rates)), LOOK_EVERY_S)
+    summary = simulation.run().summary(SLO)
     return _row(policy.name, topology, speed, summary, time.monotonic() - began)
 
 
