@@ -56,7 +56,7 @@ def autoscaling_config(pool: PoolConfig, config: BatonConfig) -> dict[str, objec
         "max_replicas": pool.most,
         "upscale_delay_s": 0.0,
         "downscale_delay_s": 0.0,
-        "metrics_interval_s": REPORT_EVERY_S,
+        "metrics_interval_s": REPORT_EVERY_S,  # Serve 2.60 warns that it will be a variable, and reads only this
         "look_back_period_s": 2 * REPORT_EVERY_S,
         "policy": {"policy_function": "cluster.autoscaling:keep", "policy_kwargs": told},
     }

@@ -14,7 +14,12 @@ from tests.chaos.requests import References, Requests, Shape
 from tests.support.serving import Served, TestCluster, config_of
 from tests.support.traffic import Traffic
 
-pytestmark = [pytest.mark.ray, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.alone,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore:The `metrics_interval_s` field:DeprecationWarning"),
+]
 
 MANY = Requests(7, Shape(most_prompt=2000, least_answer=100, most_answer=200), leaving=0.0)
 FEW = Requests(8, Shape(most_prompt=40, least_answer=200, most_answer=300), leaving=0.0)
