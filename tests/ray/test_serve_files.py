@@ -67,14 +67,14 @@ def test_a_serve_file_is_deployed_answers_and_changes_user_config_alone(
 
     application = small(FILES[name], tiny_model)
     with cluster.deploy(application) as served:
-        answer = served.complete(list(range(300, 700)), max_tokens=4)
+        answer = served.complete(list(range(300, 700)), temperature=0, max_tokens=4)
         assert answer["usage"]["completion_tokens"] == 4
         before = processes()
         told = [{"name": "DecodeWorker", "user_config": {"drain_finish_s": FINISH_S}}]
         cluster.redeploy({**application, "deployments": told})
         await_told(FarWorkers(), application["args"]["decode"]["replicas"])
         assert processes() == before
-        assert served.complete(list(range(300, 700)), max_tokens=4)["choices"] == answer["choices"]
+        assert served.complete(list(range(300, 700)), temperature=0, max_tokens=4)["choices"] == answer["choices"]
 
 
 def processes() -> list[tuple[str, int]]:

@@ -131,7 +131,7 @@ class TestCluster:
         try:
             self.redeploy(application)
             served = Served(self.url, BatonConfig.model_validate(application["args"]).model.name)
-            self._await_ready(served)
+            self.await_ready(served)
             yield served
         finally:
             serve.delete(application["name"])
