@@ -8,14 +8,15 @@ import logging
 import socket
 from collections.abc import Callable
 
+from kvtransfer.acceptor import Acceptor
 from kvtransfer.refusals import Refusals
 from kvtransfer.tasks import TaskSet
 from kvtransfer.tls import Identity, reason
 
 log = logging.getLogger(__name__)
 
-ACCEPT_RETRY_S = 0.1
-"""When no file descriptor is left, accepting is tried again after this."""
+MOST_HANDSHAKES = 1024
+"""Under way at once; who comes then is turned away, and may come again."""
 
 
 class TlsListener:
@@ -31,43 +32,32 @@ class TlsListener:
     ) -> None:
         """`sock` listens, and is the listener's from now on."""
         self._loop = asyncio.get_running_loop()
-        self._sock = sock
+        self._acceptor = Acceptor(sock, self._accepted)
         self._protocol = protocol
         self._tls = tls
         self._connect_s = connect_s
         self._refusals = refusals
-        self._retry: asyncio.TimerHandle | None = None
         self._handshakes = TaskSet()
-        sock.setblocking(False)
 
     def start(self) -> None:
         """Accept from now on."""
-        self._loop.add_reader(self._sock.fileno(), self._accept)
+        self._acceptor.start()
 
     def close(self) -> None:
         """Accept no more. Connections that are through with their handshake stay."""
-        if self._retry is not None:
-            self._retry.cancel()
-        if self._sock.fileno() >= 0:
-            self._loop.remove_reader(self._sock.fileno())
-            self._sock.close()
+        self._acceptor.close()
 
     async def wait_closed(self) -> None:
         """After `close`: end the handshakes under way."""
         await self._handshakes.close()
 
-    def _accept(self) -> None:
-        try:
-            sock, address = self._sock.accept()
-        except (BlockingIOError, ConnectionAbortedError):
+    def _accepted(self, sock: socket.socket, host: str) -> None:
+        if len(self._handshakes) >= MOST_HANDSHAKES:
+            log.warning("a gateway is turned away: %d handshakes are under way", MOST_HANDSHAKES)
+            sock.close()
             return
-        except OSError as error:
-            log.warning("cannot accept a gateway: %s", error)
-            self._loop.remove_reader(self._sock.fileno())
-            self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
-        else:
-            sock.setblocking(False)
-            self._handshakes.spawn(self._shake_hands(sock, str(address[0])))
+        sock.setblocking(False)
+        self._handshakes.spawn(self._shake_hands(sock, host))
 
     async def _shake_hands(self, sock: socket.socket, host: str) -> None:
         try:

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-COMFORTABLE = 0.7
-"""A role whose need is this share of its replicas has enough for what may come."""
-
 
 @dataclass(frozen=True, slots=True)
 class Split:

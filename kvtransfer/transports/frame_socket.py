@@ -92,11 +92,6 @@ class FrameSocket:
             self._resume = None
             self._stop_reading()
 
-    @property
-    def is_congested(self) -> bool:
-        """Whether frames wait for the peer to read."""
-        return self._drained is not None
-
     def write(self, *bodies: bytes) -> None:
         """Send a frame of each, as the peer reads them. Raises `OSError` when the connection is broken."""
         rest = memoryview(b"".join(map(frame, bodies)))

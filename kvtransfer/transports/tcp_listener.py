@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 
+from kvtransfer.acceptor import Acceptor
 from kvtransfer.errors import FramingError, StoreRefused
 from kvtransfer.greeting import MAX_GREETING_BYTES, Gatekeeper, Welcome
 from kvtransfer.refusals import Refusals
@@ -20,9 +21,6 @@ from kvtransfer.transports.tcp_settings import TcpSettings
 from kvtransfer.transports.tls_handshake import shake_hands
 
 logger = logging.getLogger(__name__)
-
-ACCEPT_RETRY_S = 0.1
-"""When no file descriptor is left, accepting is tried again after this."""
 
 
 class Listener:
@@ -39,8 +37,7 @@ class Listener:
     ) -> None:
         """`keeper` decides about one newcomer. `sock` listens, and is the listener's from now on."""
         self._loop = asyncio.get_running_loop()
-        self._retry: asyncio.TimerHandle | None = None
-        self._sock = sock
+        self._acceptor = Acceptor(sock, self._accepted)
         self._address = address
         self._keeper = keeper
         self._source = source
@@ -56,30 +53,13 @@ class Listener:
         return len(self._tasks)
 
     def start(self) -> None:
-        """Accept from now on. In a callback: awaiting a connection could lose it to a cancellation."""
-        self._loop.add_reader(self._sock.fileno(), self._accept)
+        """Accept from now on."""
+        self._acceptor.start()
 
     async def close(self) -> None:
         """Accept no more, and end every connection."""
-        if self._sock.fileno() < 0:
-            return
-        if self._retry is not None:
-            self._retry.cancel()
-        self._loop.remove_reader(self._sock.fileno())
+        self._acceptor.close()
         await self._tasks.close()
-        self._sock.close()
-
-    def _accept(self) -> None:
-        try:
-            sock, address = self._sock.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            logger.warning("cannot accept a store: %s", error)
-            self._loop.remove_reader(self._sock.fileno())
-            self._retry = self._loop.call_later(ACCEPT_RETRY_S, self.start)
-        else:
-            self._accepted(sock, str(address[0]))
 
     def _accepted(self, sock: socket.socket, host: str) -> None:
         if self.connections >= self._settings.max_connections:
